@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import duckdb
 import pyarrow as pa
 
-from pipelines.warehouse.dialect import duckdb_string
+from pipelines.warehouse.dialect import SETTINGS, duckdb_string
 from pipelines.warehouse.table_files import TableFiles
 from schemas.tables import TABLES
 
@@ -25,12 +25,6 @@ Local: TypeAlias = pa.Table | TableFiles  # what DuckDB reads
 NAMES: Final = {name: name for name in TABLES}  # by which queries call the tables
 READ_BYTES: Final = 2 << 30  # of Parquet files in all, which DuckDB reads: more may be a cluster's work
 MEMORY: Final = "2GB"  # for what DuckDB computes; what is more goes to disk
-# Nothing is fetched from the network.
-_QUIET: Final[dict[str, str | bool | int | float | list[str]]] = {
-    "autoinstall_known_extensions": False,
-    "TimeZone": "UTC",
-    "parquet_metadata_cache": True,  # a hundred queries ask the same files, of which each run adds one to a table
-}
 # What sqlglot says for Spark's `try_add` and `try_subtract`, which are null where a number would be too large.
 _MACROS: Final = (
     "CREATE MACRO safe_add(one, other) AS TRY(one + other)",
@@ -47,7 +41,9 @@ def closed_database(tables: Mapping[str, Local], spill: Path | None = None) -> d
     """
     if spill is not None:
         spill.parent.mkdir(parents=True, exist_ok=True)  # the folder itself is made when something is put into it
-    db = duckdb.connect(config=_QUIET | {"temp_directory": "" if spill is None else str(spill), "memory_limit": MEMORY})
+    own = {"temp_directory": "" if spill is None else str(spill), "memory_limit": MEMORY}
+    # A hundred queries ask the same files, of which each run adds one to a table.
+    db = duckdb.connect(config=SETTINGS | own | {"parquet_metadata_cache": True})
     for macro in _MACROS:
         db.execute(macro)
     files = {name: one for name, one in tables.items() if isinstance(one, TableFiles) and len(one.files)}

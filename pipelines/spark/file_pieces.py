@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.spark.row_files import opened
 from replay.arrays.columns import completed_to
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def rows_in(pieces: Iterable[pa.RecordBatch], schema: pa.Schema, choice: Choice 
     Where nothing is chosen, only the columns are read that the choice looks at.
     """
     for piece in (row for batch in pieces for row in batch.to_pylist()):
-        file = pq.ParquetFile(piece["file"])
+        file = opened(piece["file"])
         groups = [*range(piece["first"], piece["stop"])]
         if choice is not None:
             looked_at = pa.schema([schema.field(name) for name in choice.columns])

@@ -1,14 +1,14 @@
-"""Rows of a table that workers write as Parquet themselves, so that they never become rows of the JVM's.
+"""Rows of a table that workers and the driver write as Parquet themselves, so that they never become the JVM's.
 
 What Spark gets to know of them are the files' names. It may read the files, and a table may take them over as they are.
-Workers write what they have just made (`RowFile`), what was staged before as streams (`rewritten`), or what is left of
-other files once some of their rows are gone (`without`).
+They are what was just made (`RowFile`), what was staged before as streams (`rewritten`), or what is left of other files
+once some of their rows are gone (`without`).
 """
 
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,7 +32,7 @@ PARTITIONED: Final = "recording_id"  # Delta keeps it out of the files
 FILE_BYTES: Final = 64 << 20  # of streams that become one file, about; with fewer, each core has some
 BUFFER_BYTES: Final = 1 << 20
 LEAST_BYTES: Final = 16 << 20
-HERE_BYTES: Final = 32 << 20  # of files that the driver looks at itself: a job of Spark's takes longer
+HERE_BYTES: Final = 32 << 20  # of files that the driver looks through itself: a job of Spark's takes longer
 
 
 class RowFile:
@@ -168,11 +168,16 @@ def without(
 
 def _kept(file: Path, are_gone: Callable[[pa.Table], Mask], schema: pa.Schema) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Yield these columns of a file's rows, some at a time, and of those of them that stay."""
-    read = pq.ParquetFile(file, buffer_size=BUFFER_BYTES, pre_buffer=False)
+    read = opened(file, buffer_size=BUFFER_BYTES, pre_buffer=False)
     have = [name for name in schema.names if name in read.schema_arrow.names]
     for batch in read.iter_batches(batch_size=GROUP_ROWS, columns=have):
         rows = in_form(pa.Table.from_batches([batch]), schema)
         yield rows, rows.filter(pc.invert(pc.coalesce(are_gone(rows), pa.scalar(False))))  # noqa: FBT003 - Arrow's own
+
+
+def opened(file: Path, **how: Any) -> pq.ParquetFile:  # noqa: ANN401 - as of Arrow
+    """Open a file of a table, with times of Spark's in microseconds: nanoseconds reach over six centuries only."""
+    return pq.ParquetFile(file, coerce_int96_timestamp_unit="us", **how)
 
 
 def in_files(schema: pa.Schema) -> pa.Schema:

@@ -41,7 +41,7 @@ def change_of(files: TableFiles, version: int | None) -> Change | None:
         for commit in _commits(files, version):
             added = [told["path"] for action, told in commit if action == "add"]
             removed = {told["path"]: told.get("size") for action, told in commit if action == "remove"}
-            if not any(told["dataChange"] for _, told in commit) and came.isdisjoint(removed):
+            if not any(told.get("dataChange", True) for _, told in commit) and came.isdisjoint(removed):
                 continue  # files that stood were put together: they are in others now, and no row came or went
             came.update(added)
             went |= {path: size for path, size in removed.items() if path not in came}

@@ -171,9 +171,9 @@ class Warehouse(Tables):
         within: Within | str | None,
     ) -> bool:
         """Let the table take over files in place of others; False: rows break a check, or Spark is to write them."""
-        given = _in_turn(table_name, found) if isinstance(found, pa.Table) else streams
-        if isinstance(within, str) or not (isinstance(given, pa.Table) or given):
+        if isinstance(within, str) or not (isinstance(found, pa.Table) or streams):
             return False
+        given = _in_turn(table_name, found) if isinstance(found, pa.Table) else streams
         stand, folder = self._exchangeable(table_name, recording_id)
         if stand is None or folder is None:
             return False
@@ -220,10 +220,9 @@ class Warehouse(Tables):
 
         Rows that break a check are not written here, so that there is one way in which they are set aside.
         """
-        given = _in_turn(table_name, rows)
 
         def write(stands: Standing, mark: str | None) -> bool:
-            return local_tables.write(stands, TABLES[table_name], given, recording_id, mark, mode)
+            return local_tables.write(stands, TABLES[table_name], _in_turn(table_name, rows), recording_id, mark, mode)
 
         return self._committed_here(table_name, recording_id, stays, write)
 

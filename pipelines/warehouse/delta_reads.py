@@ -77,7 +77,7 @@ class Tables(Store):
         return self._places[table_name]
 
     def folder_for(self, table_name: str, recording_id: str) -> Path | None:
-        """Return where workers may write a table's files before it takes them over; None: it is in another store."""
+        """Return where a table's files are written before it takes them over; None: it is in another store."""
         is_here = self.place_of(table_name) is not None
         return self._local(f"{self.staging_dir(recording_id)}/files/{table_name}") if is_here else None
 

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Final
 
 import sqlglot
+
+# Nothing is fetched from the network, and a time without a zone is in UTC.
+SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
+    "autoinstall_known_extensions": False,
+    "TimeZone": "UTC",
+}
 
 
 @lru_cache(2000)  # rules and most questions are the same for every recording

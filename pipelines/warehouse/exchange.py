@@ -7,30 +7,16 @@ times, and each run would write all of them again. The driver writes what it has
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from pipelines.lines.rows import LATEST
-from pipelines.spark.row_files import (
-    GROUP_ROWS,
-    HERE_BYTES,
-    PARTITIONED,
-    RowFile,
-    arrow_of,
-    frame_of,
-    in_files,
-    rewritten,
-    without,
-)
-from pipelines.spark.staging import may_be_null, size_of
-from pipelines.warehouse.contract import all_met
-from pipelines.warehouse.dialect import duckdb_string, for_duckdb
+from pipelines.spark.row_files import GROUP_ROWS, PARTITIONED, RowFile, arrow_of, rewritten, without
+from pipelines.spark.staging import may_be_null
 from pipelines.warehouse.fact_merge import is_before, merged
 from pipelines.warehouse.spans import Near, spans_of
 from replay.arrays.columns import completed_to
@@ -66,11 +52,11 @@ def in_place_of(
     """Write rows, and what is left of files with rows in whose place they are.
 
     `given`: the rows, or files with streams of them. `within`: which rows are replaced, and which new ones are written;
-    None: all. None: some rows are another recording's, lack a column, or break a check.
+    None: all. None: some rows are another recording's, lack a column, do not fit one, or break a check.
     """
     schema = may_be_null(TABLES[stand.name].arrow_schema)
     if isinstance(given, pa.Table):
-        made = _of_rows(stand, given if within is None else within.split(given)[0], folder)
+        made = _written(stand, given if within is None else within.split(given)[0], folder)
     else:
         made = rewritten(spark, given, folder, stand.recording_id, schema, None if within is None else within.are_met)
     if made is None or not _are_sound(spark, stand, made):
@@ -93,7 +79,7 @@ def facts_in_place_of(
     """Write the facts that do not stand yet, and others in place of those that change, by the rules of `merged`.
 
     `given`: the facts, or Parquet files of them on this machine. `changed`, `spans`: as of `Warehouse.append_facts`;
-    where nothing changes, facts are only added. None: some rows break a check, or too many change.
+    where nothing changes, facts are only added. None: as of `in_place_of`, or too many change.
     """
     near = stand if spans is None else stand.around("ts", spans)
     placed = ("fact_id",) if changed is None else _PLACED
@@ -101,7 +87,7 @@ def facts_in_place_of(
     known_ids = known["fact_id"].combine_chunks()
     news = _news(spark, stand, given, known_ids, folder)
     left = Exchange([], [])
-    if changed is not None:
+    if news is not None and changed is not None:
         again = given_facts(given, stand.recording_id, known_ids, _PLACED)
         rows = again.take(pc.index_in(known["fact_id"], again["fact_id"]))
         earlier = known.filter(pc.coalesce(is_before(rows, known), _NOT))
@@ -114,28 +100,16 @@ def facts_in_place_of(
         stood = some.rows((), where.filter("ts") & pc.field("fact_id").isin(touched))
         left = _parted(spark, some, partial(_are_among, touched), ("fact_id",), folder)
         stated = given_facts(given, stand.recording_id, touched, _FACTS.arrow_schema.names)
-        news += _written(stand, merged(stood, stated, changed, known["fact_id"]), folder)
-    return Exchange([*news, *left.files], left.gone) if _are_sound(spark, stand, news) else None
+        others = _written(stand, merged(stood, stated, changed, known["fact_id"]), folder)
+        news = None if others is None else [*news, *others]
+    return None if news is None or not _are_sound(spark, stand, news) else Exchange([*news, *left.files], left.gone)
 
 
 def _are_sound(spark: SparkSession, stand: TableFiles, files: Sequence[Path]) -> bool:
     """Whether no row in files breaks a check of their table."""
-    if not files:
-        return True
-    table, schema = TABLES[stand.name], may_be_null(TABLES[stand.name].arrow_schema)
-    broken = f"NOT ({all_met(table)})"
-    if size_of(files) > HERE_BYTES:
-        return not frame_of(spark, files, stand.recording_id, schema).where(broken).head(1)
-    with _database().cursor() as db:
-        db.register("given", ds.dataset([*map(str, files)], in_files(schema)))
-        rows = f"(SELECT *, {duckdb_string(stand.recording_id)} AS {PARTITIONED} FROM given)"
-        return not db.execute(f"SELECT 1 FROM {rows} WHERE {for_duckdb(broken)} LIMIT 1").fetchall()
+    from pipelines.warehouse.soundness import are_sound  # noqa: PLC0415 - workers import this module, and no DuckDB
 
-
-@cache
-def _database() -> duckdb.DuckDBPyConnection:
-    """Return an empty database, which takes longer to make than to ask."""
-    return duckdb.connect()
+    return are_sound(spark, stand.name, stand.recording_id, files)
 
 
 def _parted(
@@ -181,8 +155,8 @@ def given_facts(given: pa.Table | Sequence[Path], recording_id: str, ids: pa.Arr
 
 def _news(
     spark: SparkSession, stand: TableFiles, given: pa.Table | Sequence[Path], known: pa.Array, folder: Path
-) -> list[Path]:
-    """Return files of the given facts that do not stand."""
+) -> list[Path] | None:
+    """Return files of the given facts that do not stand; None: Spark is to write them (`_written`)."""
     if isinstance(given, pa.Table):
         return _written(stand, given.filter(pc.invert(_are_among(known, given))), folder)
     if not len(known):
@@ -192,17 +166,16 @@ def _news(
     return [left for file in given if (left := found.get(file, file)) is not None]
 
 
-def _of_rows(stand: TableFiles, rows: pa.Table, folder: Path) -> list[Path] | None:
-    """Write rows into a file; None: some are another recording's, or lack a column."""
-    whose = rows[PARTITIONED].unique().to_pylist() if PARTITIONED in rows.column_names else [None]
-    if not {*TABLES[stand.name].arrow_schema.names} <= {*rows.column_names} or whose not in ([], [stand.recording_id]):
+def _written(stand: TableFiles, rows: pa.Table, folder: Path) -> list[Path] | None:
+    """Write rows into a file, if there are any; None: some are another recording's, lack a column, or do not fit it."""
+    schema = may_be_null(TABLES[stand.name].arrow_schema)
+    try:
+        whole = rows.select(schema.names).cast(schema)
+    except (KeyError, ValueError):
         return None
-    return _written(stand, rows, folder)
-
-
-def _written(stand: TableFiles, rows: pa.Table, folder: Path) -> list[Path]:
-    """Write rows into a file, if there are any."""
-    file, whole = RowFile(folder), completed_to(rows, may_be_null(TABLES[stand.name].arrow_schema))
+    if whole[PARTITIONED].unique().to_pylist() not in ([], [stand.recording_id]):
+        return None
+    file = RowFile(folder)
     for begin in range(0, len(whole), GROUP_ROWS):
         file.add(whole.slice(begin, GROUP_ROWS))
     return [folder / name for name in file.close()["name"].to_pylist()]

@@ -24,9 +24,9 @@ from deltalake import CommitProperties, write_deltalake
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from pipelines.spark.row_files import RowFile, in_files, in_form
+from pipelines.spark.row_files import RowFile, in_files, in_form, opened
 from pipelines.warehouse.contract import check_constraints
-from pipelines.warehouse.opened import file_of, in_one_line, place_of, sum_up
+from pipelines.warehouse.opened import NO_HOOKS, file_of, in_one_line, place_of, sum_up
 from pipelines.warehouse.table_files import has_columns_of
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ _CHECK: Final = "delta.constraints."
 # of Spark's away under a name that Spark does not know, so that its rows stood twice.
 _ALIKE: Final = re.compile(r"[A-Za-z0-9_.-]+")
 SMALL_FILE: Final = 512 << 10  # bytes
-MOST_SMALL: Final = 16  # of such files: each run adds some, and reads a table up to ten times
-NEWEST: Final = 4  # of them stay as they are: the next run has rows of theirs to replace
+MOST_SMALL_FILES: Final = 16  # each run adds some, and reads a table up to ten times
+NEWEST_SMALL_FILES: Final = 4  # so many stay as they are: the next run has rows of theirs to replace
 _BY_AGE: Final = ("modification_time", "path")
 _LONGEST: Final = 249  # characters of a text in Delta's log, as many as the name of a topic may have
 _UP: Final = timedelta(microseconds=999)  # to the next whole millisecond: times in Delta's log have no more digits
@@ -115,15 +115,14 @@ def write(
     with in_one_line():
         if not _is_ours(stands, table, recording_id):
             return False
-        told = _told(mark)
+        told: dict[str, Any] = {"commit_properties": _told(mark), "post_commithook_properties": NO_HOOKS}
         try:
             # KeyError: a column is missing. ValueError: a null that must not be.
             given = rows.select(table.arrow_schema.names).cast(table.arrow_schema)
             if mode == "append":
-                write_deltalake(stands, given, mode=mode, commit_properties=told)
+                write_deltalake(stands, given, mode=mode, **told)
             else:
-                mine = f"recording_id = '{recording_id}'"
-                write_deltalake(stands, given, mode=mode, predicate=mine, commit_properties=told)
+                write_deltalake(stands, given, mode=mode, predicate=f"recording_id = '{recording_id}'", **told)
         except (DeltaError, KeyError, ValueError):
             return False
         _put_together(stands, table, recording_id, mark)
@@ -132,15 +131,13 @@ def write(
 
 
 def _put_together(stands: DeltaTable, table: Table, recording_id: str, mark: str | None) -> None:
-    """Make few files of a recording's small ones, once they are many, but for the newest.
+    """Make one file of a recording's small ones, once they are many, but for the newest.
 
-    Delta's log says of these files that no row came or went with them: who asks what is new is not shown them.
-    deltalake's own compaction takes all small files.
-    Only a run that holds the recording may do it, whose commits are marked: deltalake does not notice that another
-    driver has put the same files together meanwhile, and then their rows would stand twice. If it fails, the table
-    stands as it was.
+    deltalake's own compaction takes these as well. Delta's log says that no row came or went in this commit: who asks
+    what is new is not shown its file. Only runs do it, whose commits are marked. If it fails, the table stands as it
+    was, and the next run tries again.
     """
-    if mark is None or len(stands.file_uris()) <= MOST_SMALL:
+    if mark is None or len(stands.file_uris()) <= MOST_SMALL_FILES:
         return
     files = pa.table(stands.get_add_actions(flatten=True)).sort_by([(name, "ascending") for name in _BY_AGE])
     small = [
@@ -148,15 +145,15 @@ def _put_together(stands: DeltaTable, table: Table, recording_id: str, mark: str
         for file in files.select(["path", "size_bytes", "partition.recording_id"]).to_pylist()
         if file["partition.recording_id"] == recording_id and file["size_bytes"] < SMALL_FILE
     ]
-    if len(small) <= MOST_SMALL:
+    if len(small) <= MOST_SMALL_FILES:
         return
-    place, schema = place_of(stands), in_files(table.arrow_schema)
+    place, schema, old = place_of(stands), in_files(table.arrow_schema), small[:-NEWEST_SMALL_FILES]
     gathered = RowFile(place / f"recording_id={recording_id}")
-    with suppress(DeltaError, OSError):
-        for path in small[:-NEWEST]:
-            gathered.add(in_form(pq.ParquetFile(place / unquote(path)).read(), schema))
+    with suppress(DeltaError, OSError, ValueError):  # ValueError: Arrow cannot read a file
+        for path in old:
+            gathered.add(in_form(opened(place / unquote(path)).read(), schema))
         made = [gathered.folder / name for name in gathered.close()["name"].to_pylist()]
-        _exchange(stands, made, small[:-NEWEST], recording_id, mark, data_change=False)
+        _commit_files(stands, made, old, recording_id, mark, data_change=False)
 
 
 def _is_ours(stands: DeltaTable, table: Table, recording_id: str) -> bool:
@@ -187,7 +184,7 @@ def take_over(
         for file, target in zip(files, taken, strict=True):
             _put_also(file, target)
         try:
-            _exchange(stands, taken, gone, recording_id, mark)
+            _commit_files(stands, taken, gone, recording_id, mark)
         except DeltaError:
             return False
         _put_together(stands, table, recording_id, mark)
@@ -195,7 +192,7 @@ def take_over(
     return True
 
 
-def _exchange(
+def _commit_files(
     stands: DeltaTable,
     files: Sequence[Path],
     gone: Collection[str] | None,
@@ -206,23 +203,20 @@ def _exchange(
 ) -> None:
     """Commit that these files of the table's folder are in place of others (None: of all of the recording).
 
-    DeltaError: it was not committed, and the files are no longer there. `data_change`: whether rows come or go.
+    `data_change`: whether rows come or go. DeltaError: it was not committed; no one reads the files, and `maintain`
+    takes them away.
     """
     skipping = _skipping_columns(stands)
-    try:
-        added = [_added(file, recording_id, skipping, data_change=data_change) for file in files]
-        stands.create_write_transaction(
-            [*added, *_removed(stands, gone or (), recording_id, data_change=data_change)],
-            "overwrite" if gone is None else "append",
-            stands.schema(),
-            ["recording_id"],
-            partition_filters=[("recording_id", "=", recording_id)] if gone is None else None,
-            commit_properties=_told(mark),
-        )
-    except DeltaError:
-        for file in files:
-            file.unlink(missing_ok=True)
-        raise
+    added = [_added(file, recording_id, skipping, data_change=data_change) for file in files]
+    stands.create_write_transaction(
+        [*added, *_removed(stands, gone or (), recording_id, data_change=data_change)],
+        "overwrite" if gone is None else "append",
+        stands.schema(),
+        ["recording_id"],
+        partition_filters=[("recording_id", "=", recording_id)] if gone is None else None,
+        commit_properties=_told(mark),
+        post_commithook_properties=NO_HOOKS,
+    )
     stands.update_incremental()
 
 
@@ -286,7 +280,7 @@ def _added(file: Path, recording_id: str, skipping: Sequence[str], *, data_chang
         some = [one for one in found if one.has_min_max]
         if some and len(some) == sum(one.num_values > 0 for one in found):
             ends = min(one.min for one in some), max(one.max for one in some)
-            if not any(isinstance(end, str | bytes) and len(end) > _LONGEST for end in ends):
+            if not any(isinstance(end, bytes) or (isinstance(end, str) and len(end) > _LONGEST) for end in ends):
                 least[column.path], largest[column.path] = _in_log(ends[0]), _in_log(ends[1], _UP)
     stats = {"numRecords": told.num_rows, "minValues": least, "maxValues": largest, "nullCount": nulls}
     return AddAction(

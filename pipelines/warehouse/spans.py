@@ -51,7 +51,7 @@ def spanned(column: str, spans: Iterable[Span | None]) -> str:
 
 
 class Near(NamedTuple):
-    """From when to when facts are written anew, in whole seconds, and whether those without a time are."""
+    """From when to when facts stand that change, in whole seconds, and whether some without a time do."""
 
     span: Span | None
     has_none: bool
@@ -78,7 +78,7 @@ class Near(NamedTuple):
 
 
 def is_spanned(column: str, spans: Iterable[Span | None]) -> pc.Expression:
-    """Return the same condition as a filter."""
+    """Return the condition of `spanned` as a filter."""
     time = pc.field(column)
     said = [(time >= _scalar(since)) & (time <= _scalar(until)) for since, until in around(spans)]
     return reduce(or_, said, time.is_null())

@@ -55,7 +55,7 @@ _OFF_US: Final = 2_000_000  # a time from a stamp in whole seconds may be read d
 _FILE: Final = "path STRING, is_moment BOOLEAN, first_ts BIGINT, last_ts BIGINT"
 _CHANGE: Final = "path STRING, to STRING, since BIGINT"
 _NOT: Final = pa.scalar(False)  # noqa: FBT003 - Arrow's own
-_MOST_ENDS: Final = 500  # of one condition
+_MOST_ENDS: Final = 500  # of files that were read on, in one condition
 
 
 @cache

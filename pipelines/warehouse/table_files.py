@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from pipelines.warehouse.opened import in_one_line, place_of
-from pipelines.warehouse.spans import around, is_spanned
+from pipelines.warehouse.spans import around
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _PLAIN: Final = 1  # later protocols of readers have deletion vectors and rename
 _MILLISECOND_US: Final = 1000  # times in Delta's log have no more digits
 _RECORDING: Final = "recording_id"
 _OF: Final = f"partition.{_RECORDING}"
-_PARQUET: Final = ds.ParquetFileFormat()
+_PARQUET: Final = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +151,6 @@ class TableFiles:
         """Read these columns of the rows that meet a condition, some at a time."""
         with in_one_line():
             yield from self._dataset().to_batches(columns=[*columns], filter=where)
-
-    def ids(self, column: str, spans: Sequence[Span | None] | None) -> pa.ChunkedArray:
-        """Read a column of the rows whose time `ts` is around these spans; None: of all."""
-        if spans is None:
-            return self.rows([column])[column]
-        return self.around("ts", spans).rows([column], is_spanned("ts", spans))[column]
 
     def _form(self, columns: Sequence[str]) -> pa.Schema:
         """Return the form of these columns; of all, if it is none."""

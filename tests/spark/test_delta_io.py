@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pipelines.intake.ledger import Change
 from pipelines.spark import row_files
 from pipelines.spark.row_files import frame_of
-from pipelines.warehouse import delta_io, exchange
+from pipelines.warehouse import delta_io, soundness
 from pipelines.warehouse.changes import among
 from pipelines.warehouse.delta_io import Warehouse
 from pipelines.warehouse.narrowing import Narrowing
@@ -58,7 +58,7 @@ def warehouse(
 ) -> Warehouse:
     if request.param is OfLargeTables:
         monkeypatch.setattr(delta_io, "TINY_BYTES", -1)
-        for module in (exchange, row_files):
+        for module in (row_files, soundness):
             monkeypatch.setattr(module, "HERE_BYTES", 0)
     made: Warehouse = request.param(spark, str(tmp_path / "ware house's"))
     return made
@@ -241,7 +241,7 @@ def test_of_files_that_go_on_and_state_the_same_the_first_counts(spark: SparkSes
 def test_facts_of_a_large_table_change_in_their_own_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_files: bool
 ) -> None:
-    for module in (exchange, row_files) if in_files else ():
+    for module in (row_files, soundness) if in_files else ():
         monkeypatch.setattr(module, "HERE_BYTES", 0)
     warehouse = Warehouse(spark, str(tmp_path / "w"))
 

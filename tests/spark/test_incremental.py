@@ -22,7 +22,7 @@ from pipelines.recording.recording import discover
 from pipelines.spark import buckets, row_files, staging
 from pipelines.stages import report
 from pipelines.stages.run import execute
-from pipelines.warehouse import delta_io, delta_reads, exchange
+from pipelines.warehouse import delta_io, delta_reads, soundness
 from pipelines.warehouse.exchange import in_place_of
 from schemas.tables import TABLES
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 LIMITS = [(module, "SMALL_BYTES") for module in (staging, delta_io, delta_reads)]
-LIMITS += [(module, "HERE_BYTES") for module in (row_files, exchange)]
+LIMITS += [(module, "HERE_BYTES") for module in (row_files, soundness)]
 LIMITS += [
     (staging, "STREAM_BYTES"),
     (delta_reads, "FRAME_BYTES"),

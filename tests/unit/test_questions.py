@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from deltalake import DeltaTable
-from test_written_here import MOVES, TOPICS, made, moves
+from written_tables import MOVES, TOPICS, made, moves
 
 from pipelines.expectations import database
 from pipelines.stages.questions import Questions

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
-import test_written_here
+import written_tables
 from deltalake import DeltaTable
 from test_meters import part, stretch
 
@@ -86,7 +86,7 @@ class Stored(Tables):
     """Four tables on this machine, without Spark."""
 
     def __init__(self, place: Path) -> None:
-        self.tables = {name: test_written_here.made(place / name, name) for name in NAMES}
+        self.tables = {name: written_tables.made(place / name, name) for name in NAMES}
         self.hours = 0
         self._small = {}
         self.replaced: list[Within | None] = []
@@ -102,7 +102,7 @@ class Stored(Tables):
         self.write(table_name, rows, within)
 
     def write(self, table_name: str, rows: pa.Table, within: Within | None = None) -> None:
-        assert test_written_here.exchanged(self.tables[table_name], TABLES[table_name], rows, within)
+        assert written_tables.exchanged(self.tables[table_name], TABLES[table_name], rows, within)
 
     def tell(self, parts: list[dict[str, Any]], end: int) -> None:
         """Write what metrics are made of: a request log up to a second, and parts."""

@@ -17,6 +17,8 @@ from schemas.facts import FACTS
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pipelines.warehouse.spans import Span
+
 FILES = {"old": [1, 2], "old and undated": [1, None], "undated": [None], "new": [20, 21]}  # hours of the facts in each
 HOUR_US = 3_600_000_000
 MIDNIGHT = datetime(2026, 11, 1, tzinfo=UTC)
@@ -48,27 +50,29 @@ def files_of(place: Path) -> TableFiles:
     return found
 
 
+def ids_around(files: TableFiles, spans: list[Span]) -> list[str]:
+    """The facts around these times, or without one."""
+    ids: list[str] = files.around("ts", spans).rows(["fact_id"], is_spanned("ts", spans))["fact_id"].to_pylist()
+    return ids
+
+
 def test_undated_rows_are_found_in_files_of_another_time(tmp_path: Path) -> None:
     files = files_of(tmp_path / "facts")
     span = AT_TWENTY, AT_TWENTY
     wanted = ["new 0", "new 1", "old and undated 1", "undated 0"]
-    assert sorted(files.ids("fact_id", [span]).to_pylist()) == wanted
+    assert sorted(ids_around(files, [span])) == wanted
     some = files.rows(["ts", "fact_id"], is_spanned("ts", [span]))
     assert sorted(some["fact_id"].to_pylist()) == wanted
     assert len(files.around("ts", [span]).files) == 3
-    assert len(files.ids("fact_id", None)) == 7
 
 
 def test_files_between_two_times_are_not_read_for_rows_around_each_of_them(tmp_path: Path) -> None:
     files = files_of(tmp_path / "facts")
     before, after = (AT_TWENTY + hours * HOUR_US for hours in (-30, 1))
     dated = {"new 0", "new 1"}
-    assert {*files.ids("fact_id", [(before, before), (after, after)]).to_pylist()} == {
-        *dated,
-        "old and undated 1",
-        "undated 0",
-    }
-    whole = files.ids("fact_id", [(before, after)]).to_pylist()
+    apart = {*ids_around(files, [(before, before), (after, after)])}
+    assert apart == {*dated, "old and undated 1", "undated 0"}
+    whole = ids_around(files, [(before, after)])
     assert {"old 0", "old 1", "old and undated 0", *dated} <= {*whole}
 
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
-from datetime import UTC, datetime
 from itertools import pairwise
 from random import Random
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
+from written_tables import MOVES, NO_SPARK, TOPICS, at, exchanged, from_hour, keys, made, moves, stands_of, taken_over
 
-from pipelines.spark.spark_schemas import spark_schema
 from pipelines.warehouse import local_tables
-from pipelines.warehouse.came_and_went import change_of
 from pipelines.warehouse.changes import ALL_US, Changes, among, behind
-from pipelines.warehouse.exchange import facts_in_place_of, in_place_of
+from pipelines.warehouse.exchange import facts_in_place_of
 from pipelines.warehouse.fact_merge import merged
-from pipelines.warehouse.migration import first_properties
 from pipelines.warehouse.opened import CHECKPOINT, Opened
 from pipelines.warehouse.spans import Near
 from pipelines.warehouse.table_files import TableFiles
@@ -31,71 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
-    from pipelines.warehouse.exchange import Exchange
     from pipelines.warehouse.within import Within
-    from schemas.model import Table
-
-NO_SPARK = cast("SparkSession", None)  # the driver writes what it has in memory without it
 
 HOUR_US = 3_600_000_000
-MOVES = TABLES["leo_timeline"]
-TOPICS = ("a", "o'clock", "b\\n")
-
-
-def made(place: Path, name: str) -> Path:
-    """Make an empty table, as a warehouse has it."""
-    local_tables.make(place, spark_schema(TABLES[name]).json(), "", first_properties(TABLES[name]), None)
-    return place
-
-
-def stands_of(place: Path, name: str, recording_id: str = "r") -> TableFiles:
-    """The files of a recording."""
-    found = TableFiles.of(name, place, None, recording_id, Opened())
-    assert found is not None
-    return found
-
-
-def taken_over(place: Path, table: Table, made: Exchange | None, mark: str | None = None) -> bool:
-    """Let a table take over what was written; whether it did."""
-    return made is not None and local_tables.take_over(DeltaTable(place), table, *made, "r", mark)
-
-
-def exchanged(place: Path, table: Table, rows: pa.Table, within: Within | None, mark: str | None = None) -> bool:
-    """Write rows in place of those that meet a condition; whether they were written."""
-    stands = stands_of(place, table.name)
-    return taken_over(place, table, in_place_of(NO_SPARK, stands, rows, within, place.parent / "files"), mark)
-
-
-def moves(topics: tuple[str, ...], hours: tuple[int | None, ...]) -> pa.Table:
-    """A row for each topic, partition and hour."""
-    row = {"recording_id": "r", "incarnation": 0, "broker_id": 1, "leo": 1, "evidence": "observed"}
-    row |= {"observer": "local", "step": "append"}
-    rows = [
-        {**row, "topic": topic, "partition": partition, "seq": hour or 0, "window": None if hour is None else at(hour)}
-        for topic in topics
-        for partition in (0, 1)
-        for hour in hours
-    ]
-    return pa.Table.from_pylist(rows, MOVES.arrow_schema)
-
-
-def at(hour: int) -> datetime:
-    """An hour of a day."""
-    return datetime(2026, 1, 1, hour, tzinfo=UTC)
-
-
-def keys(rows: pa.Table) -> list[tuple[Any, ...]]:
-    """Which rows these are."""
-    found = (rows[name].to_pylist() for name in ("topic", "partition", "window"))
-    return sorted(zip(*found, strict=True), key=repr)
-
-
-def from_hour(hour: int, topics: tuple[str, ...]) -> Within:
-    """The condition that a row is of this hour or a later one."""
-    begin = round(at(hour).timestamp()) * 1_000_000
-    return Changes({(topic, 0, partition): begin for topic in topics for partition in (0, 1)}).within(MOVES)
 
 
 SINCE = {("o'clock", 0, 0): round(at(2).timestamp() * 1_000_000), ("b\\n", 0, 1): ALL_US}
@@ -143,6 +76,8 @@ def test_rows_that_break_a_check_are_left_to_spark(tmp_path: Path) -> None:
     for column, value in (("leo", None), ("evidence", "rumoured"), ("recording_id", "another")):
         assert not exchanged(place, MOVES, with_some(column, value), within), column
     assert not exchanged(place, MOVES, every.drop_columns(["leo"]), within)
+    texts = every.set_column(every.schema.get_field_index("leo"), "leo", pa.array(["many"] * len(every)))
+    assert not exchanged(place, MOVES, texts, within)
     assert DeltaTable(place).version() == before
     assert exchanged(place, MOVES, with_some("leo", 7), within)
     assert sorted(stands_of(place, MOVES.name).rows()["leo"].to_pylist()) == [1] * 11 + [7]
@@ -153,117 +88,6 @@ def test_the_checks_of_every_table_find_a_row_that_has_nothing(tmp_path: Path, n
     place, schema = made(tmp_path / "t", name), TABLES[name].arrow_schema
     columns = [pa.array(["r" if field.name == "recording_id" else None], field.type) for field in schema]
     assert not exchanged(place, TABLES[name], pa.table(columns, schema), None)
-
-
-RESULTS = TABLES["expectation_results"]
-
-
-def result(run: int, recording_id: str = "r") -> pa.Table:
-    """What a run adds."""
-    row = {"recording_id": recording_id, "run_id": f"{run:032x}", "table": "t", "expectation": "e", "meaning": "m"}
-    return pa.Table.from_pylist([{**row, "severity": "error", "success": True}], RESULTS.arrow_schema)
-
-
-def commits_of(place: Path) -> list[dict[str, list[dict[str, Any]]]]:
-    """What Delta's log says in each commit, by action."""
-    found = []
-    for path in sorted((place / "_delta_log").glob("*.json")):
-        commit = defaultdict(list)
-        for line in path.read_text().splitlines():
-            for action, told in json.loads(line).items():
-                commit[action].append(told)
-        found.append(dict(commit))
-    return found
-
-
-def has_put_together(commit: Mapping[str, list[dict[str, Any]]]) -> bool:
-    """Whether files of a table were put together, and it shows no other change."""
-    return "remove" in commit and not any(one["dataChange"] for what in ("add", "remove") for one in commit[what])
-
-
-def test_a_table_to_which_each_run_adds_has_few_files_of_each_recording(tmp_path: Path) -> None:
-    place, runs = made(tmp_path / "t", RESULTS.name), 3 * local_tables.MOST_SMALL
-    table = DeltaTable(place)
-    assert local_tables.write(table, RESULTS, result(0, "other"), "other", None, "append")
-    for run in range(runs):
-        assert local_tables.write(table, RESULTS, result(run), "r", f"mark of {run}", "append")
-        stands = stands_of(place, RESULTS.name)
-        assert len(stands.paths) <= local_tables.MOST_SMALL
-        assert len(stands.with_text("run_id", f"{run:032x}").paths) == 1
-        assert stands.rows(["run_id"])["run_id"].sort().to_pylist() == [f"{k:032x}" for k in range(run + 1)]
-    gathered = [commit for commit in commits_of(place) if has_put_together(commit)]
-    assert 0 < len(gathered) <= runs // (local_tables.MOST_SMALL - local_tables.NEWEST)
-    assert all(commit["commitInfo"][0]["userMetadata"].startswith("mark of") for commit in gathered)
-    others = stands_of(place, RESULTS.name, "other")
-    assert [path.name for path in others.paths] == [path.name for path in (place / "recording_id=other").iterdir()]
-
-
-def test_files_that_were_put_together_are_not_new(tmp_path: Path) -> None:
-    place, runs = made(tmp_path / "t", RESULTS.name), local_tables.MOST_SMALL + 1
-    versions = []
-    for run in range(runs):
-        assert local_tables.write(DeltaTable(place), RESULTS, result(run), "r", "a run", "append")
-        versions.append(DeltaTable(place).version())
-    assert has_put_together(commits_of(place)[-1])
-
-    def since(version: int) -> tuple[list[str], list[str]]:
-        change = change_of(stands_of(place, RESULTS.name), version)
-        assert change is not None
-        came, went = (part.rows(["run_id"])["run_id"].sort().to_pylist() for part in (change.new, change.gone))
-        return came, went
-
-    ids = [f"{run:032x}" for run in range(runs)]
-    assert since(versions[-2]) == (ids[-1:], [])
-    assert since(versions[3]) == (ids, ids[:4])  # some are new of those in the file that has them now
-    assert since(versions[-1]) == ([], [])
-
-
-def test_few_files_stay_few_however_many_runs_add_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_tables, "SMALL_FILE", 10_000)  # a file of one row has 5,000
-    most = local_tables.MOST_SMALL
-    place, runs, words = made(tmp_path / "t", RESULTS.name), most**2, Random(5)  # noqa: S311 - a test's choice
-    table = DeltaTable(place)
-    for run in range(runs):
-        rows = pa.concat_tables([result(run)] * 40).set_column(
-            4, "meaning", pa.array([words.randbytes(40).hex() for _ in range(40)])
-        )
-        assert local_tables.write(table, RESULTS, rows, "r", "a run", "append")
-    stands = stands_of(place, RESULTS.name)
-    assert len(stands.rows(["run_id"])) == 40 * runs
-    full = [size for size in stands.files["size_bytes"].to_pylist() if size >= 10_000]
-    assert len(full) > most
-    late = [commit for commit in commits_of(place)[-60:] if has_put_together(commit)]
-    assert 0 < len(late) <= 60 // (most - local_tables.NEWEST)
-
-
-def test_a_run_that_does_not_hold_the_recording_puts_no_files_together(tmp_path: Path) -> None:
-    place, runs = made(tmp_path / "t", RESULTS.name), local_tables.MOST_SMALL + 2
-    table = DeltaTable(place)
-    for run in range(runs):
-        assert local_tables.write(table, RESULTS, result(run), "r", None, "append")
-    assert len(table.file_uris()) == runs
-
-
-def test_small_files_of_a_time_stay_together(tmp_path: Path) -> None:
-    place, hours = made(tmp_path / "t", MOVES.name), range(local_tables.MOST_SMALL + 2)
-    for hour in hours:
-        assert exchanged(place, MOVES, moves(TOPICS, (hour,)), from_hour(hour, TOPICS), "a run")
-    stands = stands_of(place, MOVES.name)
-    assert keys(stands.rows()) == keys(moves(TOPICS, tuple(hours)))
-    assert len(stands.paths) == 1 + local_tables.NEWEST + 1  # those that were put together, the newest, and the next
-    last = round(at(hours[-1]).timestamp() * 1_000_000)
-    assert len(stands.between("window", last, last).paths) == 1
-
-
-def test_files_are_picked_by_a_short_text(tmp_path: Path) -> None:
-    place = made(tmp_path / "t", RESULTS.name)
-    table = DeltaTable(place)
-    for run in range(4):
-        assert local_tables.write(table, RESULTS, result(run), "r", None, "append")
-    stands = stands_of(place, RESULTS.name)
-    assert stands.with_text("run_id", f"{2:032x}").rows(["run_id"])["run_id"].to_pylist() == [f"{2:032x}"]
-    assert len(stands.with_text("run_id", "none").paths) == 0
-    assert len(stands.with_text("example", "none").paths) == 4  # Delta says nothing of it: it is null throughout
 
 
 def fact(number: int, file: str, line: int, hour: int | None = 1, **said: object) -> dict[str, object]:
@@ -364,7 +188,10 @@ def test_facts_are_merged_in_memory_by_the_clauses_of_spark_s_merge(seed: int) -
 def test_facts_that_break_a_check_are_left_to_spark(tmp_path: Path) -> None:
     place, folder = made(tmp_path / "t", "facts"), tmp_path / "files"
     odd, sound = facts_of(fact(1, "a.log", 1, None, kind="odd")), facts_of(fact(1, "a.log", 1, None))
-    assert facts_in_place_of(NO_SPARK, stands_of(place, "facts"), odd, None, None, folder) is None
+    column = sound.schema.get_field_index("recording_id")
+    others = sound.set_column(column, sound.schema.field(column), pa.array(["another"]))
+    for unfit in (odd, others, sound.drop_columns(["client_id"])):
+        assert facts_in_place_of(NO_SPARK, stands_of(place, "facts"), unfit, None, None, folder) is None
     made_of = facts_in_place_of(NO_SPARK, stands_of(place, "facts"), sound, None, None, folder)
     assert made_of is not None
     assert not local_tables.take_over(DeltaTable(place), TABLES["facts"], *made_of, "it's", None)
