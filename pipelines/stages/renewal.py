@@ -145,13 +145,19 @@ class Renewal:
         carried = self.carried()
         later = None if carried is None else self.warehouse.later("facts", self.recording_id, carried.horizon)
         if carried is not None and later is not None:
-            with suppress(NeedsAllError):
+            try:
                 if self.has_few_news and later.count <= driver_facts(self.settings) * GROWN:
                     facts = later.read(carried.horizon, NEVER)
                     return carried.overview(self.recording_id, OF_THE_CLUSTER.of(facts), [facts]), facts, carried
                 return self.overview_of_later(carried, later), None, carried
+            except NeedsAllError as error:
+                self.say_that_all_are_needed(error)
         rows = self.facts_here()
         return self.overview(rows), rows, None
+
+    def say_that_all_are_needed(self, error: NeedsAllError | EntangledError) -> None:
+        """Say why the run takes longer than others."""
+        self.say(f"all facts were ordered: what the run before had handed on was not enough{for_what(error)}")
 
     def overview_of_later(self, carried: Carried, later: Later) -> Overview:
         """Look at the facts since what was handed on, some at a time. NeedsAllError: they do not suffice."""
@@ -212,7 +218,7 @@ class Renewal:
                     return self.ordered_by_workers(overview, standing, carried)
                 return self.ordered_here(overview, rows, standing, carried)
             except (NeedsAllError, EntangledError) as error:
-                self.say(f"all facts were ordered: what the run before had handed on was not enough{for_what(error)}")
+                self.say_that_all_are_needed(error)
             rows = self.facts_here()
             overview = self.overview(rows)
         if rows is not None and len(rows) <= driver_facts(self.settings) * (1 if standing is None else GROWN):

@@ -65,3 +65,23 @@ def test_a_run_says_for_what_it_ordered_all_facts(monkeypatch: pytest.MonkeyPatc
     carried: Any = "what the run before handed on"
     assert renewal.ordered(nothing, None, None, carried) == ("staged", None)
     assert said == [f"all facts were ordered: what the run before had handed on was not enough{told}"]
+
+
+def test_a_run_says_so_if_what_holds_for_all_facts_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(*_: object) -> object:
+        raise NeedsAllError
+
+    class Handed:
+        horizon = 5
+
+        def later(self, *_: object) -> Handed:
+            return self
+
+    said: list[str] = []
+    handed: Any = Handed()
+    nothing: Any = None
+    for name, answer in (("carried", handed), ("facts_here", None), ("overview", "of all")):
+        monkeypatch.setattr(Renewal, name, lambda *_, answer=answer: answer)
+    monkeypatch.setattr(Renewal, "overview_of_later", lacking)
+    assert Renewal(nothing, handed, "r", "", {}, say=said.append).look() == ("of all", None, None)
+    assert said == ["all facts were ordered: what the run before had handed on was not enough"]
