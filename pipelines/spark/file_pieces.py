@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.spark.row_files import opened
+from pipelines.spark.row_files import parquet_file
 from replay.arrays.columns import completed_to
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def rows_in(pieces: Iterable[pa.RecordBatch], schema: pa.Schema, choice: Choice 
     Where nothing is chosen, only the columns are read that the choice looks at.
     """
     for piece in (row for batch in pieces for row in batch.to_pylist()):
-        file = opened(piece["file"])
+        file = parquet_file(piece["file"])
         groups = [*range(piece["first"], piece["stop"])]
         if choice is not None:
             looked_at = pa.schema([schema.field(name) for name in choice.columns])

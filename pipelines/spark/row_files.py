@@ -168,14 +168,14 @@ def without(
 
 def _kept(file: Path, are_gone: Callable[[pa.Table], Mask], schema: pa.Schema) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Yield these columns of a file's rows, some at a time, and of those of them that stay."""
-    read = opened(file, buffer_size=BUFFER_BYTES, pre_buffer=False)
+    read = parquet_file(file, buffer_size=BUFFER_BYTES, pre_buffer=False)
     have = [name for name in schema.names if name in read.schema_arrow.names]
     for batch in read.iter_batches(batch_size=GROUP_ROWS, columns=have):
         rows = in_form(pa.Table.from_batches([batch]), schema)
         yield rows, rows.filter(pc.invert(pc.coalesce(are_gone(rows), pa.scalar(False))))  # noqa: FBT003 - Arrow's own
 
 
-def opened(file: Path, **how: Any) -> pq.ParquetFile:  # noqa: ANN401 - as of Arrow
+def parquet_file(file: Path, **how: Any) -> pq.ParquetFile:  # noqa: ANN401 - as of Arrow
     """Open a file of a table, with times of Spark's in microseconds: nanoseconds reach over six centuries only."""
     return pq.ParquetFile(file, coerce_int96_timestamp_unit="us", **how)
 

@@ -116,9 +116,9 @@ class Warehouse(Tables):
             return False
 
         def commit(stands: Standing, mark: str | None) -> bool:
-            stand, folder = self._exchangeable("facts", recording_id)
-            if stand is None or folder is None:
+            if (exchangeable := self._exchangeable("facts", recording_id)) is None:
                 return False
+            stand, folder = exchangeable
             made = facts_in_place_of(self.spark, stand, given, changed, spans, folder)
             return made is not None and local_tables.take_over(stands, TABLES["facts"], *made, recording_id, mark)
 
@@ -173,10 +173,10 @@ class Warehouse(Tables):
         """Let the table take over files in place of others; False: rows break a check, or Spark is to write them."""
         if isinstance(within, str) or not (isinstance(found, pa.Table) or streams):
             return False
-        given = _in_turn(table_name, found) if isinstance(found, pa.Table) else streams
-        stand, folder = self._exchangeable(table_name, recording_id)
-        if stand is None or folder is None:
+        if (exchangeable := self._exchangeable(table_name, recording_id)) is None:
             return False
+        stand, folder = exchangeable
+        given = _in_turn(table_name, found) if isinstance(found, pa.Table) else streams
         made = in_place_of(self.spark, stand, given, within, folder)
         if made is None:
             return False
@@ -186,12 +186,13 @@ class Warehouse(Tables):
 
         return self._committed_here(table_name, recording_id, stays, commit)
 
-    def _exchangeable(self, table_name: str, recording_id: str) -> tuple[TableFiles | None, Path | None]:
+    def _exchangeable(self, table_name: str, recording_id: str) -> tuple[TableFiles, Path] | None:
         """Return the recording's files of a table, and where others in their place are written; None: only by Spark."""
         stand = self._files(table_name, recording_id)
         if stand is None or not local_tables.may_take_over(stand.table, TABLES[table_name], recording_id):
-            return None, None
-        return stand, self.folder_for(table_name, recording_id)
+            return None
+        folder = self.folder_for(table_name, recording_id)
+        return None if folder is None else (stand, folder)
 
     def _left_by(self, table_name: str, within: Within | str | None) -> Stays:
         """Return which rows that were set aside stay so, as those that meet a condition are replaced."""
@@ -243,12 +244,14 @@ class Warehouse(Tables):
         return written[-1]
 
     def _whole(self, table_name: str, new: Rows, recording_id: str, within: Within | str | None) -> pa.Table | None:
-        """Return all rows of a small table once new ones have replaced those that meet a condition; None: it is large.
+        """Return all rows of a small table once new ones have replaced those that meet a condition; None: many.
 
         Those that it keeps are written again with the new ones, so that it stays in one file.
         """
-        if within is None or not isinstance(new, pa.Table):
-            return new if isinstance(new, pa.Table) else None
+        if not isinstance(new, pa.Table):
+            return None
+        if within is None:
+            return new
         stand = self._files(table_name, recording_id)
         if stand is None or stand.size_bytes > (TINY_BYTES if isinstance(within, Within) else SMALL_BYTES):
             return None

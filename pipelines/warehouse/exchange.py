@@ -120,9 +120,8 @@ def _parted(
     folder: Path,
 ) -> Exchange:
     """Return what is left of files without certain rows, in place of those that had any."""
-    schema = may_be_null(TABLES[stand.name].arrow_schema)
     named = dict(zip(stand.paths, stand.files["path"].to_pylist(), strict=True))
-    found = without(spark, [*named], are_gone, reads, folder, schema)
+    found = without(spark, [*named], are_gone, reads, folder, TABLES[stand.name].arrow_schema)
     return Exchange([left for _, left in found if left is not None], [named[file] for file, _ in found])
 
 
@@ -161,8 +160,7 @@ def _news(
         return _written(stand, given.filter(pc.invert(_are_among(known, given))), folder)
     if not len(known):
         return [*given]
-    schema = may_be_null(_FACTS.arrow_schema)
-    found = dict(without(spark, given, partial(_are_among, known), ("fact_id",), folder, schema))
+    found = dict(without(spark, given, partial(_are_among, known), ("fact_id",), folder, _FACTS.arrow_schema))
     return [left for file in given if (left := found.get(file, file)) is not None]
 
 

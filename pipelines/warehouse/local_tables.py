@@ -16,18 +16,18 @@ import uuid
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
-from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, write_deltalake
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from pipelines.spark.row_files import RowFile, in_files, in_form, opened
+from pipelines.spark.row_files import RowFile, in_files, in_form, parquet_file
 from pipelines.warehouse.contract import check_constraints
 from pipelines.warehouse.opened import NO_HOOKS, file_of, in_one_line, place_of, sum_up
-from pipelines.warehouse.table_files import has_columns_of
+from pipelines.warehouse.table_files import TableFiles, has_columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -47,7 +47,6 @@ _ALIKE: Final = re.compile(r"[A-Za-z0-9_.-]+")
 SMALL_FILE: Final = 512 << 10  # bytes
 MOST_SMALL_FILES: Final = 16  # each run adds some, and reads a table up to ten times
 NEWEST_SMALL_FILES: Final = 4  # so many stay as they are: the next run has rows of theirs to replace
-_BY_AGE: Final = ("modification_time", "path")
 _LONGEST: Final = 249  # characters of a text in Delta's log, as many as the name of a topic may have
 _UP: Final = timedelta(microseconds=999)  # to the next whole millisecond: times in Delta's log have no more digits
 
@@ -139,21 +138,18 @@ def _put_together(stands: DeltaTable, table: Table, recording_id: str, mark: str
     """
     if mark is None or len(stands.file_uris()) <= MOST_SMALL_FILES:
         return
-    files = pa.table(stands.get_add_actions(flatten=True)).sort_by([(name, "ascending") for name in _BY_AGE])
-    small = [
-        file["path"]
-        for file in files.select(["path", "size_bytes", "partition.recording_id"]).to_pylist()
-        if file["partition.recording_id"] == recording_id and file["size_bytes"] < SMALL_FILE
-    ]
+    is_small = (pc.field("partition.recording_id") == recording_id) & (pc.field("size_bytes") < SMALL_FILE)
+    small = pa.table(stands.get_add_actions(flatten=True)).filter(is_small)
     if len(small) <= MOST_SMALL_FILES:
         return
-    place, schema, old = place_of(stands), in_files(table.arrow_schema), small[:-NEWEST_SMALL_FILES]
-    gathered = RowFile(place / f"recording_id={recording_id}")
+    by_age = small.sort_by([("modification_time", "ascending"), ("path", "ascending")])
+    old = TableFiles(table.name, recording_id, stands, by_age.slice(0, len(small) - NEWEST_SMALL_FILES))
+    gathered = RowFile(place_of(stands) / f"recording_id={recording_id}")
     with suppress(DeltaError, OSError, ValueError):  # ValueError: Arrow cannot read a file
-        for path in old:
-            gathered.add(in_form(opened(place / unquote(path)).read(), schema))
+        for file in old.paths:
+            gathered.add(in_form(parquet_file(file).read(), in_files(table.arrow_schema)))
         made = [gathered.folder / name for name in gathered.close()["name"].to_pylist()]
-        _commit_files(stands, made, old, recording_id, mark, data_change=False)
+        _commit_files(stands, made, old.files["path"].to_pylist(), recording_id, mark, data_change=False)
 
 
 def _is_ours(stands: DeltaTable, table: Table, recording_id: str) -> bool:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
+from written_tables import log_of
 
 from pipelines.spark import row_files
 from pipelines.spark.packed import STREAM, rows_of, stream_of
@@ -34,12 +35,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 TABLE = TABLES["log_truncations"]
-
-
-def log_of(table: Path) -> list[list[dict[str, Any]]]:
-    """The actions of each commit of a table."""
-    commits = sorted((table / "_delta_log").glob("*.json"))
-    return [[json.loads(line) for line in commit.read_text().splitlines()] for commit in commits]
 
 
 def form_of(table: Path) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from written_tables import (
     RESULTS,
     TOPICS,
     at,
-    commits_of,
     exchanged,
     from_hour,
     has_put_together,
     keys,
+    log_of,
     made,
     moves,
     result,
@@ -43,9 +43,9 @@ def test_a_table_to_which_each_run_adds_has_few_files_of_each_recording(tmp_path
         assert len(stands.paths) <= local_tables.MOST_SMALL_FILES
         assert len(stands.with_text("run_id", f"{run:032x}").paths) == 1
         assert stands.rows(["run_id"])["run_id"].sort().to_pylist() == [f"{k:032x}" for k in range(run + 1)]
-    gathered = [commit for commit in commits_of(place) if has_put_together(commit)]
+    gathered = [commit for commit in log_of(place) if has_put_together(commit)]
     assert 0 < len(gathered) <= runs // (local_tables.MOST_SMALL_FILES - local_tables.NEWEST_SMALL_FILES)
-    assert all(commit["commitInfo"][0]["userMetadata"].startswith("mark of") for commit in gathered)
+    assert all(commit[0]["commitInfo"]["userMetadata"].startswith("mark of") for commit in gathered)
     others = stands_of(place, RESULTS.name, "other")
     assert [path.name for path in others.paths] == [path.name for path in (place / "recording_id=other").iterdir()]
 
@@ -56,7 +56,7 @@ def test_files_that_were_put_together_are_not_new(tmp_path: Path) -> None:
     for run in range(runs):
         assert local_tables.write(DeltaTable(place), RESULTS, result(run), "r", "a run", "append")
         versions.append(DeltaTable(place).version())
-    assert has_put_together(commits_of(place)[-1])
+    assert has_put_together(log_of(place)[-1])
 
     def since(version: int) -> tuple[list[str], list[str]]:
         change = change_of(stands_of(place, RESULTS.name), version)
@@ -117,7 +117,7 @@ def test_few_files_stay_few_however_many_runs_add_to_them(tmp_path: Path, monkey
     assert len(stands.rows(["run_id"])) == 40 * runs
     full = [size for size in stands.files["size_bytes"].to_pylist() if size >= 10_000]
     assert len(full) > most
-    late = [commit for commit in commits_of(place)[-60:] if has_put_together(commit)]
+    late = [commit for commit in log_of(place)[-60:] if has_put_together(commit)]
     assert 0 < len(late) <= 60 // (most - local_tables.NEWEST_SMALL_FILES)
 
 

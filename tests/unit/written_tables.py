@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,7 +19,6 @@ from pipelines.warehouse.table_files import TableFiles
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -98,18 +96,13 @@ def result(run: int, recording_id: str = "r") -> pa.Table:
     return pa.Table.from_pylist([{**row, "severity": "error", "success": True}], RESULTS.arrow_schema)
 
 
-def commits_of(place: Path) -> list[dict[str, list[dict[str, Any]]]]:
-    """What Delta's log says in each commit, by action."""
-    found = []
-    for path in sorted((place / "_delta_log").glob("*.json")):
-        commit = defaultdict(list)
-        for line in path.read_text().splitlines():
-            for action, told in json.loads(line).items():
-                commit[action].append(told)
-        found.append(dict(commit))
-    return found
+def log_of(table: Path) -> list[list[dict[str, Any]]]:
+    """The actions of each commit of a table."""
+    commits = sorted((table / "_delta_log").glob("*.json"))
+    return [[json.loads(line) for line in commit.read_text().splitlines()] for commit in commits]
 
 
-def has_put_together(commit: Mapping[str, list[dict[str, Any]]]) -> bool:
+def has_put_together(commit: list[dict[str, Any]]) -> bool:
     """Whether files of a table were put together, and it shows no other change."""
-    return "remove" in commit and not any(one["dataChange"] for what in ("add", "remove") for one in commit[what])
+    told = [told for action in commit for what, told in action.items() if what in {"add", "remove"}]
+    return any("remove" in action for action in commit) and not any(one["dataChange"] for one in told)
