@@ -20,6 +20,7 @@ from recorder import record
 from releases import RELEASES, release_or_skip
 from without_spark import events_of, tables_of
 
+from pipelines.expectations.invariants import CONFORMANCE_MIN_PERCENT
 from replay.protocol.deletion import OFFSET_OUT_OF_RANGE
 from replay.protocol.produce import NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT
 
@@ -57,7 +58,6 @@ SETTINGS = {
 }
 TIMEOUT_MS = 1_000
 MANY, BEYOND = 20, 1_000_000_000
-IN_ONE_LATE = 1_000  # comparisons, of which one may differ
 TRANSACTIONS = "__transaction_state"
 ALONE = re.compile(  # by the answer, or by the metadata if that comes before
     rf"Partition {TRANSACTIONS}-0 broker=1\] ISR updated to 1 |Skipped .* for {TRANSACTIONS}-0 .*\bisr=\[1\]"
@@ -144,12 +144,16 @@ def told_by(seen: Seen, kind: str, error: int | None = None) -> list[Row]:
         ("produce_refusal", 3),
     ],
 )
-def test_every_comparison_of_a_check_agrees_with_what_the_brokers_said(seen: Seen, check: str, least: int) -> None:
-    """But for one of a thousand: a line may be stamped later than any slack while the machine is busy."""
+def test_nearly_every_comparison_of_a_check_agrees_with_what_brokers_said(seen: Seen, check: str, least: int) -> None:
+    """But for as many as a run of Tidemark takes without a warning: a busy machine stamps some lines too late.
+
+    They come together: where a log thread is late once, each partition that its broker served then has one.
+    """
     _, compared, differing = seen
     found = [row for row in differing if row["check"] == check]
     assert compared[check] >= least
-    assert sum(row["compared"] - row["matched"] for row in found) <= compared[check] // IN_ONE_LATE, found
+    differ = sum(row["compared"] - row["matched"] for row in found)
+    assert differ * 100 <= compared[check] * (100 - CONFORMANCE_MIN_PERCENT), found
 
 
 def test_each_leader_sent_consumers_to_the_replica_in_their_rack(seen: Seen) -> None:
