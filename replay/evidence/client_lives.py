@@ -14,7 +14,7 @@ import numpy as np
 from replay.arrays.alike import alike
 from replay.arrays.columns import differing, numbers
 from replay.arrays.ints import NEVER
-from replay.evidence.missing_lines import SLACK_US
+from replay.evidence.missing_lines import SLACK_US, sent_since
 from replay.protocol.state import NONE
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class Lines(NamedTuple):
     place: Ints  # of its connection among the client's
     number: Ints
     taken: Ints  # when a handler took it up, microseconds
+    sent: Ints  # since when it may have been sent
     row: Ints  # where it stands among the client's rows
 
     def where(self, which: Flags) -> Lines:
@@ -81,7 +82,7 @@ class Client:
         for row in self.known:
             self.places.setdefault((row["broker_id"], row["connection"]), len(self.places))
         if not len(self.rows):
-            return Lines(*np.zeros((4, 0), np.int64))
+            return Lines(*np.zeros((5, 0), np.int64))
         connection = self.rows["connection"].combine_chunks()
         pairs, pair = alike(np.stack([numbers(self.rows["broker_id"]), numbers(connection.indices)]))
         of_pair = [
@@ -92,7 +93,18 @@ class Client:
         number, taken = numbers(self.rows["correlation_id"]), numbers(self.rows["taken_us"])
         order = np.lexsort((taken, number, place))
         order = order[differing(place[order], number[order], taken[order])]
-        return Lines(place[order], number[order], taken[order], order)
+        place, number, taken = place[order], number[order], taken[order]
+        return Lines(place, number, taken, self.sent_since(place, taken), order)
+
+    def sent_since(self, place: Ints, taken: Ints) -> Ints:
+        """Return since when requests may have been sent, which come after what is known of their connections."""
+        known = [(self.places[row["broker_id"], row["connection"]], us) for row in self.known for us in row["last_us"]]
+        before = np.array(known, np.int64).reshape(-1, 2).T
+        every = np.concatenate([before, np.stack([place, taken])], axis=1)
+        order = np.argsort(every[0], kind="stable")
+        out = np.empty_like(order)
+        out[order] = sent_since(every[1][order], every[0][order])
+        return out[before.shape[1] :]
 
     def lives(self) -> list[Life] | None:
         """Return its lives, of which only the last may go on; None: an earlier one does."""

@@ -23,7 +23,7 @@ from replay.arrays.columns import differing, numbers
 from replay.arrays.ints import NEVER
 from replay.evidence.client_lives import Client, Life, Lines
 from replay.evidence.client_requests import NAMES, REQUEST_SCHEMA, by_client, host_of
-from replay.evidence.missing_lines import SLACK_US, ClientLines, host_gaps, not_elsewhere
+from replay.evidence.missing_lines import IN_FLIGHT, SLACK_US, ClientLines, host_gaps, not_elsewhere
 from replay.protocol.state import NONE
 from schemas.model import BOOL, INT32, INT64, STRING
 
@@ -42,11 +42,11 @@ COUNTER_SCHEMA: Final = pa.schema(
         pa.field("across", BOOL),  # whether the client counts across its connections
         pa.field("until", INT64),  # requests of the life, or of the connection, up to this number are not kept
         pa.field("number", INT64),  # of the last of these on this connection
-        pa.field("taken_us", INT64),  # when a handler took that up,
-        pa.field("ended_us", INT64),  # and when the latest of these
+        pa.field("last_us", pa.list_(INT64)),  # when a handler took that up, the last of these, and those before it,
+        pa.field("ended_us", INT64),  # and when the latest of all
         pa.field("is_whole", BOOL),  # whether the client has sent all numbers behind `number` up to `until`,
         pa.field("least_us", INT64),  # and when the earliest
-        pa.field("most_us", INT64),  # and the latest of them was taken up
+        pa.field("most_us", INT64),  # of them was taken up, and since when the latest may have been sent
     ]
 )
 
@@ -66,7 +66,7 @@ class Sent(NamedTuple):
 
     is_whole: Flags
     least: Ints
-    most: Ints
+    most: Ints  # by when they may have been sent
 
 
 def is_nothing_missing(counters: pa.Table, requests: pa.Table, shared: pa.Table) -> bool:
@@ -124,14 +124,14 @@ def goes_on(life: Life) -> bool:
         return is_covered(life.lines)
     if (life.lines.number <= life.limits()).any():
         return False
-    place, number, taken = with_known(life)
+    place, number, taken, may_be_sent = with_known(life)
     same = np.flatnonzero(place[1:] == place[:-1])
     first, second = number[same], number[same + 1]
     if not life.is_across:
         return bool((second - first <= 1).all())
     if len(np.unique(life.lines.number)) < len(life.lines.number):
         return False
-    low = np.minimum(taken[same], taken[same + 1]) - SLACK_US
+    low = np.minimum(may_be_sent[same], may_be_sent[same + 1]) - SLACK_US
     high = np.maximum(taken[same], taken[same + 1]) + SLACK_US
     until = life.until
     sent = sent_between(life.lines, np.maximum(first, until), second - 1)
@@ -144,33 +144,34 @@ def goes_on(life: Life) -> bool:
 
 def is_covered(lines: Lines) -> bool:
     """Whether each number that is missing on a connection of one life is on another of them."""
-    place, number, taken, _ = lines
+    place, number, taken, sent, _ = lines
     before = np.flatnonzero((place[1:] == place[:-1]) & (np.diff(number) > 1))
     if not len(before):
         return True
     if (np.diff(number)[before] > len(number)).any():
         return False
     of = np.cumsum(differing(place)) - 1
-    return not len(not_elsewhere(ClientLines(number, taken, of), before, np.arange(len(before)))[0])
+    return not len(not_elsewhere(ClientLines(number, taken, sent, of), before, np.arange(len(before)))[0])
 
 
-def with_known(life: Life) -> tuple[Ints, Ints, Ints]:
-    """Return place, number and time of the requests, and of the last that is known of each connection."""
-    known = [(place, row["number"], row["taken_us"]) for place, row in life.known.items()]
-    columns = np.concatenate([np.stack(life.lines[:3]), np.array(known, np.int64).reshape(-1, 3).T], axis=1)
-    place, number, taken = columns[:, np.lexsort((columns[1], columns[0]))]
-    return place, number, taken
+def with_known(life: Life) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return place, number and times of the requests, and of the last that is known of each connection."""
+    known = [(place, row["number"], row["last_us"][-1], min(row["last_us"])) for place, row in life.known.items()]
+    columns = np.concatenate([np.stack(life.lines[:4]), np.array(known, np.int64).reshape(-1, 4).T], axis=1)
+    place, number, taken, sent = columns[:, np.lexsort((columns[1], columns[0]))]
+    return place, number, taken, sent
 
 
 def sent_between(lines: Lines, behind: Ints, until: Ints) -> Sent:
     """Return what is there of the numbers behind some, up to others; no number may be there twice."""
     order = np.argsort(lines.number)
-    number, taken = lines.number[order], np.append(lines.taken[order], 0)
+    number, taken, sent = lines.number[order], np.append(lines.taken[order], 0), np.append(lines.sent[order], 0)
     first, stop = np.searchsorted(number, behind, "right"), np.searchsorted(number, until, "right")
     stop = np.maximum(first, stop)
     at = np.stack([first, stop], axis=1).ravel()
     is_any = stop > first
-    least, most = (of.reduceat(taken, at)[::2] if len(at) else first for of in (np.minimum, np.maximum))
+    extremes = (np.minimum, taken), (np.maximum, sent)
+    least, most = (of.reduceat(times, at)[::2] if len(at) else first for of, times in extremes)
     return Sent(stop - first == until - behind, np.where(is_any, least, NEVER), np.where(is_any, most, -NEVER))
 
 
@@ -213,7 +214,8 @@ def counters_of(life: Life, until_us: int) -> dict[int, dict[str, Any]]:
         mine = mine.where(mine.number <= until)
         if len(mine.number):
             old = found[place]["ended_us"] if place in found else -NEVER
-            told = {"number": int(mine.number[-1]), "taken_us": int(mine.taken[-1])}
+            last = [*(found[place]["last_us"] if place in found else ()), *mine.taken[-IN_FLIGHT - 1 :].tolist()]
+            told = {"number": int(mine.number[-1]), "last_us": last[-IN_FLIGHT - 1 :]}
             found[place] = {**told, "ended_us": max(old, int(mine.taken.max())), **NOTHING_BETWEEN, "until": until}
     if is_across:
         since = np.maximum(np.array([row["number"] for row in found.values()], np.int64), before)

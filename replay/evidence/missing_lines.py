@@ -4,7 +4,8 @@ A client numbers its requests. Some clients count per connection (librdkafka, fo
 Java clients, `NetworkClient`). A number missing on a connection is therefore no lost line if the same client sent it to
 another broker in the meantime. That other connection must share no number with this one: connections that share numbers
 have a counter each, or belong to two clients of one name. A broker handles a connection's requests one by one, so a
-lost request was handled between the two requests around the gap.
+lost request was handled between the two requests around the gap. For the same reason a request may wait for those
+before it on its connection, while their records are replicated, and be taken up long after it was sent.
 
 What numbers cannot show:
 
@@ -104,7 +105,8 @@ def host_gaps(requests: pa.Table) -> pa.Table:
     lines = lost = step[before] - 1
     if len(before):
         wide = lines > len(number)  # more than all lines of the client could fill
-        gap, missing = not_elsewhere(ClientLines(number, taken, of), before, np.flatnonzero(~wide))
+        lines_of = ClientLines(number, taken, sent_since(taken, of), of)
+        gap, missing = not_elsewhere(lines_of, before, np.flatnonzero(~wide))
         unsent = is_under_way(missing, number[last]) | is_skipped(missing)
         kept = (wide | (np.bincount(gap, minlength=len(before)) > 0)) & (complete | listens)[of[before]]
         proven = np.where(wide, lines, np.bincount(gap, ~unsent, len(before)).astype(np.int64))
@@ -130,7 +132,20 @@ class ClientLines(NamedTuple):
 
     number: Ints
     taken: Ints  # when a handler took it up, microseconds
+    sent: Ints  # since when it may have been sent
     of: Ints  # the connection
+
+
+def sent_since(taken: Ints, of: Ints) -> Ints:
+    """Since when each request may have been sent; `of`: its connection, whose requests follow each other.
+
+    That is, since the broker took up the one with whose answer there were fewer than `IN_FLIGHT` on the connection.
+    """
+    out = taken.copy()
+    for back in range(1, IN_FLIGHT + 1):
+        before = np.where(of[back:] == of[:-back], taken[:-back], NEVER)
+        out[back:] = np.minimum(out[back:], before)
+    return out
 
 
 def not_elsewhere(lines: ClientLines, before: Ints, places: Ints) -> tuple[Ints, Ints]:
@@ -138,7 +153,7 @@ def not_elsewhere(lines: ClientLines, before: Ints, places: Ints) -> tuple[Ints,
 
     `before`: the line before each gap.
     """
-    number, taken, of = lines
+    number, taken, sent, of = lines
     width = number[before + 1][places] - number[before][places] - 1
     gap = np.repeat(places, width)
     wanted = number[before][gap] + 1 + np.arange(len(gap)) - np.repeat(np.cumsum(width) - width, width)
@@ -148,15 +163,17 @@ def not_elsewhere(lines: ClientLines, before: Ints, places: Ints) -> tuple[Ints,
     keys = (np.searchsorted(known, number) * span + (taken - origin) + SLACK_US)[order]
     spot = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
     # A broker that stands still may take up the later of two requests, by its own measure, before the earlier one.
-    one, other = taken[before][gap] - origin, taken[before + 1][gap] - origin
-    low = np.maximum(np.minimum(one, other) - SLACK_US, -SLACK_US) + SLACK_US
-    high = np.minimum(np.maximum(one, other) + SLACK_US, span - 3 * SLACK_US) + SLACK_US
-    first = np.searchsorted(keys, spot * span + low)
-    count = np.where(known[spot] == wanted, np.searchsorted(keys, spot * span + high, side="right") - first, 0)
+    low = np.minimum(sent[before], sent[before + 1])[gap] - SLACK_US
+    high = np.maximum(taken[before], taken[before + 1])[gap] + SLACK_US
+    until = np.minimum(high + (taken - sent).max() - origin, span - 3 * SLACK_US) + SLACK_US
+    first = np.searchsorted(keys, spot * span + np.maximum(low - origin, -SLACK_US) + SLACK_US)
+    count = np.where(known[spot] == wanted, np.searchsorted(keys, spot * span + until, side="right") - first, 0)
     found = count > MOST_CLIENTS  # so many clients have this name that one of them has any number at any time
     count[found] = 0
     at = np.repeat(np.arange(len(gap)), count)
     line = order[np.repeat(first, count) + np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)]
+    in_time = sent[line] <= high[at]
+    at, line = at[in_time], line[in_time]
     found[at[~collide(lines, of[before][gap[at]], of[line])]] = True
     return gap[~found], wanted[~found]
 

@@ -35,15 +35,19 @@ def sent_by(random: Random, *, across: bool, lives: int, port: int = 1000) -> li
     found, at = [], random.randrange(SECOND_US)
     for life in range(lives):
         counters, until = [0, 0, 0], END_US * (life + 1) // lives
+        answered: list[list[int]] = [[-END_US], [-END_US], [-END_US]]
         while at < until:
             broker = random.randrange(3)
             number = sum(counters) if across else counters[broker]
             counters[broker] += 1
-            done = at + random.choice([500, 5_000, 500_000, 500_000, 3 * SECOND_US])
+            at = max([at, *answered[broker][-5:-4]])  # no sixth request is under way
+            taken = max(at, answered[broker][-1] + 1)  # a broker takes up one after the other
+            done = taken + random.choice([500, 5_000, 500_000, 500_000, 3 * SECOND_US])
+            answered[broker].append(done)
             place = f"b{broker}:9092-10.0.0.7:{port + broker}-0-0"
-            found.append(Sent("shop", place, broker, number, at, done))
+            found.append(Sent("shop", place, broker, number, taken, done))
             at += random.choice([1_000, 20_000, 400_000, SECOND_US, 9 * SECOND_US])
-        at, port = at + SECOND_US, port + 3
+        at, port = max(at, *(one[-1] for one in answered)) + SECOND_US, port + 3
     return found
 
 

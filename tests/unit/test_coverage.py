@@ -77,6 +77,15 @@ def test_number_that_the_client_sent_elsewhere_at_another_time_is_lost() -> None
     assert [hole.lines for hole in gaps_in([*requests([1, 2, 4, 5, 7]), *before]).holes[1]] == [1, 1]
 
 
+def test_numbers_that_waited_on_their_connection_until_others_were_replicated_are_not_lost() -> None:
+    """Five may be under way at once with acks=all, and a broker takes up one as it has answered the one before."""
+    prompt = requests([n for n in range(101, 120) if n % 3], step_ms=20)
+    waited = requests(list(range(102, 120, 3)), broker=2, port=2000, first_ms=30, step_ms=400)
+    assert gaps_in([*prompt, *waited]).holes == {}
+    lost = [line for line in waited if line["correlation_id"] != 111]
+    assert [hole.lines for hole in gaps_in([*prompt, *lost]).holes[1]] == [1]
+
+
 def test_connections_that_count_for_themselves_do_not_fill_each_other_s_gaps() -> None:
     numbers = list(range(1, 41))
     beside = requests(numbers, broker=2, port=2000)
