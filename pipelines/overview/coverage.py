@@ -55,13 +55,7 @@ def coverage_told(told: Summary, gaps: pa.Table | None = None) -> Coverage:
         return Coverage([], missing)
     by_broker = heard_by_broker(told.heard).items()
     rows = [row for broker, spoke in by_broker for row in windows_of(broker, spoke, missing, span)]
-    return _in_turn(rows, missing, span, by_zookeeper=is_by_zookeeper(told.spans))
-
-
-def _in_turn(
-    rows: list[dict[str, Any]], missing: MissingLines, span: tuple[int, int], *, by_zookeeper: bool
-) -> Coverage:
-    if not by_zookeeper and all(row["broker_id"] is not None for row in rows):
+    if not is_by_zookeeper(told.spans) and all(row["broker_id"] is not None for row in rows):
         rows += windows_of(None, {}, missing, span)
     rows.sort(key=lambda row: (row["broker_id"] is None, row["broker_id"] or 0, row["source"], row["start_ts"]))
     return Coverage(rows, with_windows(missing, rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from pipelines.spark.saved_states import bytes_of, state_of
 from replay.arrays.digests import added
 from replay.engine.stamps import STAMP_LATE_US
-from replay.evidence.missing_lines import Gap, MissingLines
+from replay.evidence.missing_lines import Gap
 from replay.evidence.steady import Alone, Facts, Sums, bears_on_neighbours, stands_alone
 from replay.evidence.steady_times import both, holes_at, time_at
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from pipelines.stages.spilled_events import SpilledEvents
     from pipelines.stages.spilled_facts import SpilledFacts
+    from replay.evidence.missing_lines import MissingLines
     from replay.evidence.steady import LeftOut
     from replay.evidence.steady_times import Hole, SteadyTime
     from replay.order.marks import Mark
@@ -47,13 +49,12 @@ class Since(NamedTuple):
     until: Boundary  # what lies between the two is ordered once more, and has to be as it was
     holes: tuple[Hole, ...]  # in which requests are left out
 
-    @property
-    def missing(self) -> MissingLines:
-        """The holes as missing lines, so that nothing is held against what is not there."""
-        gaps = defaultdict[int, list[Gap]](list)
+    def told_of(self, missing: MissingLines) -> MissingLines:
+        """What is missing, with the holes, so that nothing is held against what is not there."""
+        left_out = defaultdict[int, list[Gap]](list)
         for hole in self.holes:
-            gaps[hole.leader].append(Gap(hole.begin, hole.end))
-        return MissingLines(gaps)
+            left_out[hole.leader].append(Gap(hole.begin, hole.end))
+        return replace(missing, left_out=left_out)
 
 
 def alone_at(facts: Facts | SpilledFacts, since: int, times: Sequence[SteadyTime]) -> Alone | None:
@@ -85,8 +86,8 @@ def alone_of(rows: pa.Table) -> dict[tuple[str, int], Alone]:
 
 
 def is_whole(missing: MissingLines) -> bool:
-    """Whether no log is known to miss lines."""
-    return not (missing.gaps or missing.cuts or missing.lossy)
+    """Whether no line is known to be missing by clients' numbers; a log may be missing for some time or altogether."""
+    return not (missing.cuts or missing.holes)
 
 
 def kept_of(ordered: Ordered, facts: Facts | SpilledFacts | None, left: LeftOut | None = None) -> dict[int, bytes]:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pipelines.spark.buckets import by_partition, spans_of
 from pipelines.spark.packed import rows_of_buffer
 from pipelines.stages import spilled_facts
-from pipelines.stages.order_marks import ALONE, is_whole, kept_of, newest_alone, places_to_go_on, since_when
+from pipelines.stages.order_marks import ALONE, kept_of, newest_alone, places_to_go_on, since_when
 from pipelines.stages.short_partitions import SHORT, Waiting, short_of
 from pipelines.stages.spilled_facts import Bucket, joined_rows, longest_of, released, taken_digests
 from pipelines.stages.standing_windows import StandingWindows
@@ -133,7 +133,7 @@ def order_spilled(
     facts: SpilledFacts, of: Of, cluster: Cluster, standing: StandingWindows, made_of: str
 ) -> Iterator[Output]:
     """Order a partition whose facts may wait in a file: from a mark on, else in stretches, else as a whole."""
-    if facts.is_spilled() and facts.count >= standing.least and is_whole(cluster.missing):
+    if facts.is_spilled() and facts.count >= standing.least:
         with without_cycles():
             found: Found | None = spilled_on(facts, of, cluster, standing) if standing.places.get(of) else None
             if found is None and of not in standing.left and not standing.boundaries(of, 1):
@@ -217,7 +217,7 @@ def order_windows(
     """
     with without_cycles():
         left = standing.left.get(of)
-        known = known_of(given, hashes, cluster, standing, left)
+        known = known_of(given, hashes, standing, left)
         found = None if known is None else gone_on(given[0], known, of, cluster, standing)
         if found is None and left is not None:
             raise NeedsAllError(*of)
@@ -228,7 +228,6 @@ def order_windows(
 def known_of(
     given: list[pa.Table],
     hashes: Hashes | None,
-    cluster: Cluster,
     standing: StandingWindows,
     left: LeftOut | None = None,
 ) -> Facts | None:
@@ -239,7 +238,7 @@ def known_of(
     given[0] = steadied(given[0])
     count = len(given[0]) + (0 if left is None else left.facts)
     is_long = count >= standing.least and SET_BACK not in given[0].column_names
-    return facts_of(given[0], hashes) if hashes is not None and is_long and is_whole(cluster.missing) else None
+    return facts_of(given[0], hashes) if hashes is not None and is_long else None
 
 
 def written(
@@ -296,7 +295,7 @@ def gone_on(facts: pa.Table, known: Facts, of: Of, cluster: Cluster, standing: S
     if since is None:
         return None
     some = facts.filter(pa.array(kept(known, since.holes)))
-    count, parts = incarnations(*of, [some], replace(cluster, missing=since.missing))
+    count, parts = incarnations(*of, [some], replace(cluster, missing=since.told_of(cluster.missing)))
     if count != 1:
         return None
     grid = Grid.at(standing.length_us, since.at)

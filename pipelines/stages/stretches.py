@@ -203,7 +203,7 @@ def ordered_on(
     if since is None:
         count, found = parts(given, cluster)
         return order_of(next(found), *grids) if count == 1 else None
-    count, found = parts(given, replace(cluster, missing=since.missing))
+    count, found = parts(given, replace(cluster, missing=since.told_of(cluster.missing)))
     return order_on(next(found), since.mark, since.at, *grids) if count == 1 else None
 
 

@@ -3,7 +3,8 @@
 To see a gap in a client's numbers, all its requests are looked at (`missing_lines`). Where nothing is missing so far,
 little of them matters for what comes later. Two kinds of client are told apart: one that counts on each connection by
 itself, and has left out no number on any, and one that counts across its connections, and has sent each number once. Of
-these each connection's last request is kept, and those of the last seconds. Of other clients all requests are.
+these each connection's last request is kept, and those of the last seconds. Of one whose numbers prove nothing, as a
+consumer's in a filtered log, none is. Of other clients all requests are.
 
 It is never said that nothing is missing where `gaps_in` would find a gap. The reverse may happen, if a client does
 something that it rarely does, such as to go on with a connection of an earlier life; then all requests have to be
@@ -38,7 +39,7 @@ COUNTER_SCHEMA: Final = pa.schema(
         pa.field("client_id", STRING),
         pa.field("connection", STRING),
         pa.field("broker_id", INT32),
-        pa.field("life", INT64),  # of the client, from 0 on
+        pa.field("life", INT64),  # of the client, from 0 on; null: see `is_mute`, of one connection there is a row then
         pa.field("across", BOOL),  # whether the client counts across its connections
         pa.field("until", INT64),  # requests of the life, or of the connection, up to this number are not kept
         pa.field("number", INT64),  # of the last of these on this connection
@@ -110,8 +111,23 @@ def clients_of(counters: pa.Table, requests: pa.Table, shared: pa.Table) -> Iter
         yield Client(client_id, told, REQUEST_SCHEMA.empty_table())
 
 
+def is_mute(client: Client) -> bool:
+    """Whether a client's numbers prove nothing: it fetches, and a filtered log keeps nothing else of it.
+
+    Whether it is so later, too, is seen by its later requests, so none of the earlier ones has to be kept.
+    """
+    rows = client.rows
+    tells = pc.or_(pc.or_(rows["replicates"], rows["appends"]), rows["unkept"])
+    was_mute = {row["life"] is None for row in client.known} or {pc.any(rows["fetches"]).as_py()}
+    return was_mute == {True} and not pc.any(tells).as_py()
+
+
 def has_no_gap(client: Client) -> bool:
     """Whether nothing is sure to be missing of a client."""
+    if is_mute(client):
+        return True
+    if any(row["life"] is None for row in client.known):  # what it sent before counts now
+        return False
     if not client.known:
         return not pc.any(pc.greater(host_gaps(client.rows)["lines"], 0)).as_py()
     lives = client.lives()
@@ -177,6 +193,9 @@ def sent_between(lines: Lines, behind: Ints, until: Ints) -> Sent:
 
 def counted_of(client: Client, until_us: int) -> tuple[list[dict[str, Any]], pa.Table]:
     """Return one client's counters, and those of its requests that are kept."""
+    if is_mute(client):
+        row = client.rows.slice(0, 1).select(["client_id", "connection", "broker_id"]).to_pylist()
+        return client.known or row, client.rows.slice(0, 0)
     lives = client.lives()
     if lives is None or not (client.known or all(is_covered(life.lines) for life in lives)):
         return client.known, client.rows

@@ -11,6 +11,7 @@ so only its beginning and its end are reported.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from itertools import accumulate, pairwise, takewhile
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -262,16 +263,21 @@ def shows(signs: Heard, span: tuple[int, int], margin: int) -> bool:
 
 
 def with_windows(missing: MissingLines, rows: Iterable[Mapping[str, Any]]) -> MissingLines:
-    """`missing`, extended by the stretches in which the whole request log is missing."""
-    gaps = {broker: list(mine) for broker, mine in missing.gaps.items()}
-    lossy = {broker: list(mine) for broker, mine in missing.lossy.items()}
-    for one in rows:
+    """`missing`, extended by the stretches in which the whole request log is missing.
+
+    One that lasts to the end of the recording has no end: what comes later is missing as well, as far as is known.
+    """
+    told = [*rows]
+    end = max((one["end_ts"] for one in told), default=NEVER)
+    silent = defaultdict[int, list[Gap]](list)
+    for one in told:
         if one["source"] == REQUEST_LOG and one["state"] == MISSING:
-            for spans in (gaps, lossy):
-                spans.setdefault(one["broker_id"], []).append(Gap(one["start_ts"], one["end_ts"]))
+            until = NEVER if one["end_ts"] == end else one["end_ts"]
+            silent[one["broker_id"]].append(Gap(one["start_ts"], until))
+
+    def extended(stretches: Mapping[int, list[Gap]]) -> dict[int, list[Gap]]:
+        return {one: united([*stretches.get(one, ()), *silent.get(one, ())]) for one in {**stretches, **silent}}
+
     return MissingLines(
-        {broker: united(mine) for broker, mine in gaps.items()},
-        missing.cuts,
-        {broker: united(mine) for broker, mine in lossy.items()},
-        missing.holes,
+        extended(missing.gaps), missing.cuts, extended(missing.lossy), missing.holes, extended(missing.doubtful)
     )

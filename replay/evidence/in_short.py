@@ -64,7 +64,7 @@ class InShort(NamedTuple):
 
 
 def in_short(before: InShort | None, facts: pa.Table, until_us: int) -> InShort:
-    """Return what all facts before a moment tell, of which no line of a request is missing.
+    """Return what all facts before a moment tell, of which no line of a request is missing but in silences.
 
     `before`: what those before an earlier moment tell; `facts`: all since then that are before the later one.
     NeedsAllError: these alone do not tell what a standstill around the earlier moment did.

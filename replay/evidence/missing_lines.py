@@ -16,7 +16,8 @@ What numbers cannot show:
 - A connection all of whose lines are lost.
 - Lines that the broker never wrote, because its log is filtered (`kept_requests`). Producers and followers send nothing
   else than a filtered log keeps. Of any other client a missing number proves nothing, unless the log has other requests
-  of that client: then it is not filtered.
+  of that client: then it is not filtered. It counts only where other numbers prove that the log lost lines, and where
+  the log is silent.
 
 Two kinds of connection are left out. One that carries requests of several clients forwards them to a controller
 (KIP-590) with their original senders' numbers, and appends nothing. Clients of the metadata quorum (`KafkaRaftClient`)
@@ -25,16 +26,18 @@ number every request whether or not it can be sent, so they skip numbers while a
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from replay.arrays.alike import alike
-from replay.arrays.columns import differing, numbers
+from replay.arrays.columns import differing, numbers, texts
 from replay.arrays.ints import NEVER
 from replay.evidence.client_requests import (
     REQUEST_SCHEMA,
@@ -63,6 +66,7 @@ GAP_SCHEMA = pa.schema(
         pa.field("lines", INT64),  # how many are missing; 0: possibly some, after the connection's last line
         pa.field("lost", INT64),  # how many of these a log must have lost, because no harmless reason explains them
         pa.field("fetches", BOOL),  # whether the connection fetches; such connections append nothing
+        pa.field("proves", BOOL),  # whether the lines missing in the gap were written, even if the log is filtered
     ]
 )
 NEAR_US = 60_000_000  # how far around a gap a log is assumed to lose lines
@@ -123,6 +127,7 @@ def host_gaps(requests: pa.Table) -> pa.Table:
         "lines": np.concatenate([lines, np.zeros(len(last), np.int64)]),
         "lost": np.concatenate([lost, np.zeros(len(last), np.int64)]),
         "fetches": listens[of[at]],
+        "proves": np.concatenate([complete[of[before]], np.zeros(len(last), np.bool_)]),
     }
     return pa.table(rows, schema=GAP_SCHEMA)
 
@@ -231,6 +236,16 @@ class Gap(NamedTuple):
     until: int
 
 
+class Cuts(NamedTuple):
+    """The last requests on a connection before some that are missing, as columns, rising."""
+
+    number: array[int]
+    since: array[int]  # when these are missing at the earliest, microseconds
+
+
+NO_CUTS: Final = Cuts(array("q"), array("q"))
+
+
 class Hole(NamedTuple):
     """How many lines are missing between two lines of one connection."""
 
@@ -244,14 +259,17 @@ class MissingLines:
     """Where lines of request logs are missing, or may be."""
 
     gaps: dict[int, list[Gap]] = field(default_factory=dict)  # broker -> gaps of connections that may append; disjoint
-    cuts: dict[tuple[int, str], list[int]] = field(default_factory=dict)  # connection -> numbers before a gap, rising
+    cuts: dict[tuple[int, str], Cuts] = field(default_factory=dict)  # by connection
     # broker -> stretches around its gaps, on any connection; disjoint
     lossy: dict[int, list[Gap]] = field(default_factory=dict)
     holes: dict[int, list[Hole]] = field(default_factory=dict)  # broker -> the gaps themselves, rising
+    # broker -> stretches in which a number that proves nothing may be that of a lost line; disjoint
+    doubtful: dict[int, list[Gap]] = field(default_factory=dict)
+    left_out: dict[int, list[Gap]] = field(default_factory=dict)  # broker -> times whose lines were not given; rising
 
     def any_in(self, broker: int, since: int, until: int) -> bool:
-        """Whether a line about an append may be missing between two times of the broker's clock."""
-        return is_within(self.gaps.get(broker, ()), since, until)
+        """Whether a line about an append may be missing between two times of the broker's clock, or was not given."""
+        return any(is_within(gaps.get(broker, ()), since, until) for gaps in (self.gaps, self.left_out))
 
     @property
     def is_empty(self) -> bool:
@@ -259,15 +277,22 @@ class MissingLines:
         return not self.cuts and not self.lossy
 
     def any_between(self, before: Row, after: Row) -> bool:
-        """Whether a request may be missing between two successive ones; on one connection their numbers tell."""
+        """Whether a request may be missing between two successive ones; on one connection their numbers tell.
+
+        A consumer's missing numbers prove nothing in a filtered log, which has none of its offset commits. They may be
+        those of lost fetches where other numbers prove that the log lost lines, and where it is silent.
+        """
         if self.is_empty:
             return False
-        place = (before["broker_id"], before["connection"])
-        if place == (after["broker_id"], after["connection"]):
-            cuts = self.cuts.get((place[0], place[1] or ""), ())
-            k = bisect_left(cuts, before["correlation_id"] or 0)
-            return k < len(cuts) and cuts[k] < (after["correlation_id"] or 0)
-        return any(self.is_lossy(row["broker_id"], micros(row["ts"])) for row in (before, after))
+        broker, connection = before["broker_id"], before["connection"] or ""
+        if (broker, connection) != (after["broker_id"], after["connection"] or ""):
+            return any(self.is_lossy(row["broker_id"], micros(row["ts"])) for row in (before, after))
+        first, last = before["correlation_id"] or 0, after["correlation_id"] or 0
+        cuts = self.cuts.get((broker, connection), NO_CUTS).number
+        k = bisect_left(cuts, first)
+        is_cut = k < len(cuts) and cuts[k] < last
+        span = micros(before["ts"]), micros(after["ts"])
+        return is_cut or (last - first > 1 and is_within(self.doubtful.get(broker, ()), *span))
 
     def is_lossy(self, broker: int, us: int) -> bool:
         """Whether the broker's log lost lines around that time of its clock."""
@@ -282,21 +307,16 @@ def is_within(gaps: Sequence[Gap], since: int, until: int) -> bool:
 
 def missing_lines(gaps_and_ends: pa.Table) -> MissingLines:
     """Where a broker's log may lack an append, from all clients' gaps and ends."""
-    found = gaps_and_ends.to_pylist()
-    near: dict[int, list[Gap]] = defaultdict(list)
-    cuts: dict[tuple[int, str], list[int]] = defaultdict(list)
     holes: dict[int, list[Hole]] = defaultdict(list)
-    for row in found:
-        if row["lost"]:
-            holes[row["broker_id"]].append(Hole(row["since_us"], row["until_us"], row["lost"]))
-            near[row["broker_id"]].append(Gap(row["since_us"] - NEAR_US, row["until_us"] + NEAR_US))
-        if row["lines"]:
-            cuts[row["broker_id"], row["connection"]].append(row["correlation_id"])
-    lossy = {broker: crowded(united(gaps), holes[broker]) for broker, gaps in near.items()}
+    for row in gaps_and_ends.filter(pc.greater(gaps_and_ends["lost"], 0)).to_pylist():
+        holes[row["broker_id"]].append(Hole(row["since_us"], row["until_us"], row["lost"]))
+    near = {
+        broker: united([Gap(hole.since - NEAR_US, hole.until + NEAR_US) for hole in mine])
+        for broker, mine in holes.items()
+    }
+    lossy = {broker: crowded(around, holes[broker]) for broker, around in near.items()}
     gaps: dict[int, list[Gap]] = defaultdict(list)
-    for row in found:
-        if row["fetches"]:
-            continue
+    for row in gaps_and_ends.filter(pc.invert(gaps_and_ends["fetches"])).to_pylist():
         if row["lines"]:
             gaps[row["broker_id"]].append(Gap(row["since_us"], row["until_us"]))
             continue
@@ -305,10 +325,26 @@ def missing_lines(gaps_and_ends: pa.Table) -> MissingLines:
                 gaps[row["broker_id"]].append(Gap(row["since_us"], min(row["until_us"], around.until)))
     return MissingLines(
         {broker: united(mine) for broker, mine in gaps.items()},
-        {place: sorted(mine) for place, mine in cuts.items()},
+        cuts_of(gaps_and_ends.filter(pc.and_(gaps_and_ends["proves"], pc.greater(gaps_and_ends["lines"], 0)))),
         lossy,
         {broker: sorted(mine) for broker, mine in holes.items()},
+        near,
     )
+
+
+def cuts_of(gaps: pa.Table) -> dict[tuple[int, str], Cuts]:
+    """Return the cuts that gaps (`GAP_SCHEMA`) make, by connection."""
+    if not len(gaps):
+        return {}
+    broker, number, since = (numbers(gaps[name]) for name in ("broker_id", "correlation_id", "since_us"))
+    name, names = texts(gaps["connection"])
+    order = np.lexsort((number, name, broker))
+    begins = np.flatnonzero(differing(broker[order], name[order]))
+    parts = np.split(order, begins[1:])
+    return {
+        (int(broker[mine[0]]), names[name[mine[0]]]): Cuts(*(array("q", of[mine].tobytes()) for of in (number, since)))
+        for mine in parts
+    }
 
 
 def crowded(around: list[Gap], holes: list[Hole]) -> list[Gap]:

@@ -114,5 +114,6 @@ def ends_of_runs(runs: pa.Table) -> pa.Table | None:
         "lines": none,
         "lost": none,
         "fetches": np.maximum.reduceat(fetches, begins) > 0,
+        "proves": none > 0,
     }
     return pa.table(columns, schema=GAP_SCHEMA)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from replay.arrays.digests import row_hashes, sum_of
 from replay.arrays.ints import NEVER
 from replay.engine.moves import new_moves
-from replay.evidence.cluster_digest import digest_of
+from replay.evidence.cluster_digest import digest_of, missing_until
 from replay.evidence.request_columns import RequestColumns
 from replay.evidence.request_times import phases
 from replay.evidence.roles import restarts_at
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from replay.arrays.records import Records
     from replay.engine.event_record import EventRecord
     from replay.evidence.epochs import Leads
+    from replay.evidence.missing_lines import MissingLines
     from replay.evidence.partition_facts import PartitionFacts
+    from replay.evidence.rows import Row
     from replay.evidence.tenures import Tenure
     from replay.order.event_rows import EventRows
     from replay.order.front import OperationRecord, PieceRecord
@@ -93,13 +95,17 @@ class Ground(NamedTuple):
     opened: list[tuple[int, int]]  # when produces came whose leader epoch is uncertain, and their base offsets
     rejoined: list[tuple[int, int, int]]  # brokers that came back in that epoch: see `rejoined_in`
     lasts: list[LastFetch]  # of each follower, in that epoch and in older ones
+    missing: MissingLines
+    leaders: set[int]  # up to that epoch
+    connections: list[tuple[int, str]]  # on which the partition was fetched from
 
     def at(self, us: int) -> str:
         """Return a digest of what can bear upon events before a moment."""
         paused, ended = (one for one in self.paused if one[1] < us), (one for one in self.ended if one[2] < us)
         opened, rejoined = (one for one in self.opened if one[0] < us), (one for one in self.rejoined if one[0] < us)
         stopped = (one for one in self.lasts if one.us < us)  # followers that have not fetched since
-        return digest_of([self.told, *map(sorted, (paused, ended, opened, rejoined, stopped))])
+        missing = missing_until(self.missing, us + SPAN_US, self.leaders, self.connections)
+        return digest_of([self.told, *map(sorted, (paused, ended, opened, rejoined, stopped)), *missing])
 
     def is_awake_at(self, us: int) -> bool:
         """Whether the leader did not stand still at a moment, nor shortly before."""
@@ -132,7 +138,18 @@ def ground_of(facts: PartitionFacts, epoch: int) -> Ground | None:
         facts.opened,
         rejoined_in(facts, tenure),
         last_fetches(facts, tenure),
+        facts.missing,
+        leaders,
+        connections_of(facts.by_kind["fetch"]),
     )
+
+
+def connections_of(requests: Sequence[Row]) -> list[tuple[int, str]]:
+    """Return on which connections requests came."""
+    if not requests:
+        return []
+    told = requests[0].columns.table.select(["broker_id", "connection"]).group_by(["broker_id", "connection"])
+    return [(row["broker_id"], row["connection"] or "") for row in told.aggregate([]).to_pylist()]
 
 
 def rejoined_in(facts: PartitionFacts, tenure: Tenure) -> list[tuple[int, int, int]]:

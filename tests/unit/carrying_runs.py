@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from hourly_runs import BUCKETS, HourlyRuns
 
+from pipelines.overview.cluster import overview_of
 from pipelines.spark.buckets import bucket_of, divided
 from pipelines.stages.carried import Carried, Carrying, as_bytes, from_bytes, is_before
 from pipelines.stages.order import in_parts
@@ -17,9 +18,8 @@ from pipelines.stages.order_marks import is_whole
 from pipelines.stages.partition_order import CHANGES, order_tables
 from pipelines.stages.standing_windows import StandingWindows
 from pipelines.warehouse.superseded import engine_version
-from replay.evidence.cluster import WHOLE, cluster_told, collected_of
+from replay.evidence.cluster import WHOLE, cluster_told
 from replay.evidence.cluster_digest import ToldOfCluster
-from replay.evidence.missing_lines import MissingLines, missing_requests
 from replay.evidence.session_lines import EntangledError
 from replay.evidence.steady import OF_THE_END, NeedsAllError
 from schemas.windows import EVENT_WINDOWS
@@ -64,16 +64,16 @@ class CarryingRuns(HourlyRuns):
         """The same; `before`: None: of all facts."""
         some = facts if before is None else facts.filter(pc.invert(is_before(facts, before.horizon)))
         if before is None:
-            missing, told = missing_requests(facts), collected_of(facts)
-        else:  # by the requests nothing is missing, or this is refused
+            seen = overview_of(facts)
+        else:
             name = pc.max(facts["recording_id"]).as_py()
-            missing, told = MissingLines(), before.overview(name, WHOLE.of(some), [some]).cluster
-        cluster = cluster_told(told, stated, missing)
+            seen = before.overview(name, WHOLE.of(some), [some])
+        cluster = cluster_told(seen.cluster, stated, seen.coverage.missing)
         stands = self.tables[EVENT_WINDOWS.name]
         carrying = Carrying.of(stands, some, self.length_us, engine_version(), before)
         if carrying is not None:
             carrying.least = self.worth
-            carrying.begin(some, cluster.names, is_whole=is_whole(missing))
+            carrying.begin(some, cluster.names, is_whole=is_whole(cluster.missing))
         parted: defaultdict[int, list[pa.Table]] = defaultdict(list)
         are_early: defaultdict[int, list[bool]] = defaultdict(list)
         for is_early, rows in in_parts([some], cluster.names, carrying):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.overview.coverage import coverage_of
 from pipelines.spark.buckets import bucket_of, divided
 from pipelines.stages.checkpoints import STATE, Checkpoints
 from pipelines.stages.order import with_sessions
@@ -17,7 +18,6 @@ from pipelines.stages.standing_windows import StandingWindows
 from pipelines.warehouse.superseded import engine_version
 from replay.evidence.cluster import cluster_told, collected_of
 from replay.evidence.cluster_digest import ToldOfCluster
-from replay.evidence.missing_lines import missing_requests
 from replay.tables.output import empty
 from replay.tables.partitions import KEY, replayed
 from replay.tables.resumption import WHOLE, Place, place_of, resumed
@@ -73,7 +73,7 @@ class HourlyRuns:
 
     def made(self, facts: pa.Table, stated: dict[str, Any]) -> dict[str, list[pa.Table]]:
         """What an order makes of all facts."""
-        cluster = cluster_told(collected_of(facts), stated, missing_requests(facts))
+        cluster = cluster_told(collected_of(facts), stated, coverage_of(facts).missing)
         buckets: defaultdict[int, list[pa.Table]] = defaultdict(list)
         for rows in with_sessions([facts], cluster.names):
             for bucket, mine in divided(bucket_of(rows, BUCKETS), rows):

@@ -9,7 +9,13 @@ if TYPE_CHECKING:
 
     import pytest
 
-TIMES = {"SPAN_US": 600_000, "MARGIN_US": 1_800_000, "RESENT_US": 1_200_000, "SERIES_US": 5_000_000}
+TIMES = {
+    "SPAN_US": 600_000,
+    "MARGIN_US": 1_800_000,
+    "RESENT_US": 1_200_000,
+    "SERIES_US": 5_000_000,
+    "NEAR_US": 1_000_000,
+}
 
 
 def shorten(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:

@@ -132,6 +132,22 @@ def test_a_request_that_is_missing_is_found_though_those_before_are_not_looked_a
     assert not is_nothing_missing(counters, pa.concat_tables([kept, told(later)]), shared)
 
 
+def test_of_a_client_whose_numbers_prove_nothing_no_request_is_kept() -> None:
+    """A consumer's, in a filtered log; that it is filtered may turn out to be wrong later."""
+    fetches = {"fetches": True, "replicates": False, "appends": False, "unkept": False}
+    sent = told(sent_by(Random(5), across=True, lives=2)[::2])  # noqa: S311 - nothing secret
+    places = {name: sent.schema.get_field_index(name) for name in fetches}
+    for name, value in fetches.items():
+        sent = sent.set_column(places[name], REQUEST_SCHEMA.field(name), pa.array([value] * len(sent)))
+    early, later = sent.slice(0, len(sent) // 2), sent.slice(len(sent) // 2)
+    counters, kept = counted(COUNTER_SCHEMA.empty_table(), early, NONE_SHARED, END_US)
+    assert (len(counters), len(kept)) == (1, 0)
+    assert is_nothing_missing(counters, later, NONE_SHARED)
+    assert counted(counters, later, NONE_SHARED, 2 * END_US).counters.equals(counters)
+    heartbeat = later.set_column(places["unkept"], REQUEST_SCHEMA.field("unkept"), pa.array([True] * len(later)))
+    assert not is_nothing_missing(counters, heartbeat, NONE_SHARED)
+
+
 def test_numbers_of_before_make_all_requests_be_looked_at_again() -> None:
     sent = sent_by(Random(4), across=True, lives=1)  # noqa: S311 - nothing secret
     counters, kept = counted(COUNTER_SCHEMA.empty_table(), told(sent), NONE_SHARED, END_US)

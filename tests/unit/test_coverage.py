@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from time import process_time
 from typing import Any
@@ -20,7 +21,7 @@ from replay.evidence.coverage import (
     windows_of,
     with_windows,
 )
-from replay.evidence.missing_lines import NEAR_US, MissingLines
+from replay.evidence.missing_lines import NEAR_US, Gap, MissingLines
 from replay.evidence.rows import Row
 
 FOLLOWER = {"kind": "fetch", "replica_id": 2, "client_id": "f"}
@@ -164,6 +165,13 @@ def test_fetches_follow_each_other_where_no_number_is_missing_between_them() -> 
     other = requests([1], port=2000, first_ms=400)[0]
     assert missing.any_between(lines[2], other)  # the log loses lines, and no number tells
     assert not gaps_in(lines[:2]).any_between(lines[1], other)
+
+
+def test_lines_that_were_not_given_may_be_appends_but_show_no_gap_between_fetches() -> None:
+    given = replace(MissingLines(), left_out={1: [Gap(us(100), us(200))]})
+    assert given.any_in(1, us(150), us(160))
+    assert not given.any_in(1, us(201), us(300))
+    assert not given.any_between(*requests([1, 3]))
 
 
 def heard(source: str, *seconds: int, lines: int = 10) -> list[Second]:

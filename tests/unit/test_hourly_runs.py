@@ -19,7 +19,9 @@ from test_recordings import NAMES
 from pipelines.intake.collect import collect
 from pipelines.recording.recording import discover
 from pipelines.stages import order_marks, partition_order
-from replay.evidence import steady, steady_times
+from replay.evidence import missing_lines, steady, steady_times
+from replay.evidence.missing_lines import missing_requests
+from replay.order import marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,7 +84,7 @@ def make_what_one_run_makes(stepwise: HourlyRuns, steps: Iterable[pa.Table], fac
 @pytest.fixture
 def went_on(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each order of a partition that was not new went on from a mark; seconds here stand for minutes."""
-    shorten(monkeypatch, steady, steady_times)
+    shorten(monkeypatch, steady, steady_times, missing_lines, marks)
     found: list[bool] = []
     whole = partition_order.gone_on
 
@@ -131,6 +133,49 @@ def test_the_order_of_a_long_partition_goes_on_and_finds_what_one_run_finds(
     assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
     assert told_but_states(stepwise) == told_but_states(once)
     assert any(went_on)
+
+
+def without_some_lines(facts: pa.Table, broker: int, part: float) -> pa.Table:
+    """The facts, of which a broker's log has lost the requests of a time that begins after a part of all time."""
+    times = facts["ts"].cast(pa.int64()).to_numpy()
+    at = (times - times.min()) / np.ptp(times)
+    requests = pc.is_in(facts["kind"], pa.array(["produce", "fetch"])).to_numpy(zero_copy_only=False)
+    lost = requests & (facts["broker_id"].to_numpy() == broker) & (at >= part) & (at < part + 0.02)
+    return facts.filter(pa.array(~lost))
+
+
+@pytest.mark.parametrize("part", [0.2, 0.75, 0.95])
+def test_an_order_goes_on_though_lines_are_missing(tmp_path: Path, went_on: list[bool], part: float) -> None:
+    """Those of long before the news, of shortly before, and of the last tenth of the facts, which are the news."""
+    MadeCluster(Shape(events=4_500, partitions=1, elections=0, flaps=0, seed=1), tmp_path / "made").write()
+    facts, stated = facts_of(tmp_path / "made")
+    leader = pc.mode(facts.filter(pc.equal(facts["kind"], "produce"))["broker_id"])[0]["mode"].as_py()
+    facts = without_some_lines(facts, leader, part)
+    assert missing_requests(facts).lossy
+    once, stepwise = at_once_and_in_two_steps(facts, stated)
+    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
+    assert told_but_states(stepwise) == told_but_states(once)
+    assert went_on[-1]
+
+
+def test_lines_that_turn_out_to_be_missing_before_a_mark_make_all_facts_be_ordered(
+    tmp_path: Path, went_on: list[bool]
+) -> None:
+    """What had come of a log until then looked whole: a client's next request shows that some before it are lost."""
+    MadeCluster(Shape(events=4_500, partitions=1, elections=0, flaps=0, seed=1), tmp_path / "made").write()
+    facts, stated = facts_of(tmp_path / "made")
+    some = facts.filter(pc.equal(facts["kind"], "produce")).slice(0, 1).to_pylist()[0]
+    times = facts["ts"].cast(pa.int64()).to_numpy()
+    other = [
+        {**some, "fact_id": f"other {number}", "topic": "other", "correlation_id": number, "connection": connection}
+        | {"source_line": 9_000 + number, "ts": ts}
+        for connection in ("other 1", "other 2")
+        for number, ts in ((1, some["ts"]), (4, facts["ts"][int(np.argmax(times))].as_py()))
+    ]
+    facts = pa.concat_tables([facts, pa.Table.from_pylist(other, schema=facts.schema)])
+    once, stepwise = at_once_and_in_two_steps(facts, stated)
+    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
+    assert not any(went_on)
 
 
 def at_once_and_in_two_steps(

@@ -59,13 +59,25 @@ def told_by(seen: Overview) -> dict[str, Any]:
     return {"coverage": seen.coverage.rows, "facts": cluster.facts, "topics": topics, "everyone": told.everyone}
 
 
-@pytest.mark.parametrize("name", ["last-replica", "min-isr-refused-zookeeper", "reassignment", "unclean-election"])
-@pytest.mark.parametrize("seed", range(3))
+def without_log(facts: pa.Table, broker: int) -> pa.Table:
+    """The facts, of which a broker's request log was not collected."""
+    requests = pc.and_(pc.equal(facts["broker_id"], broker), pc.is_valid(facts["connection"]))
+    return facts.filter(pc.invert(pc.coalesce(requests, pa.scalar(value=False))))
+
+
+NAMES = ["last-replica", "min-isr-refused-zookeeper", "reassignment", "unclean-election"]
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "lacks"),
+    [*((name, seed, None) for name in NAMES for seed in range(3)), ("last-replica", 3, 2), ("unclean-election", 3, 2)],
+)
 def test_runs_that_look_at_new_facts_alone_find_what_one_look_at_all_finds(
-    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+    name: str, seed: int, lacks: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counted_requests, "UNDER_WAY_US", 2 * SECOND_US)
     random, facts = Random(seed), facts_of(name)  # noqa: S311 - nothing secret
+    facts = facts if lacks is None else without_log(facts, lacks)
     stamps = facts["ts"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     ends: dict[str, int] = pc.min_max(stamps).as_py()
     before: InShort | None = None

@@ -5,19 +5,23 @@ from __future__ import annotations
 import gzip
 import re
 import shutil
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from facts_builder import gaps_in
-from test_coverage import requests
+from test_coverage import requests, us
 from without_spark import events_of, tables_of
 
 from pipelines.parse.requests import request_text
 from pipelines.parse.requests.request_log import RequestLog
+from replay.evidence.coverage import MISSING, REQUEST_LOG, with_windows
 from replay.evidence.kept_requests import KEPT, READ
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from replay.evidence.missing_lines import MissingLines
 
 HEARTBEAT = 12
 CONSUMER = {"kind": "fetch", "replica_id": -1, "api_key": 1, "client_id": "reads"}
@@ -62,7 +66,21 @@ def test_numbers_of_a_consumer_whose_other_requests_are_nowhere_show_no_lost_lin
     missing = gaps_in(requests([21, 22, 24, 27], **CONSUMER))
     assert missing.holes == {}
     assert not missing.lossy
-    assert missing.cuts  # a fetch may be missing all the same: what each brought is not certain
+    assert not missing.cuts
+
+
+def test_a_consumer_s_fetch_may_be_missing_where_the_log_lost_other_lines() -> None:
+    """What each of its fetches brought is not certain there."""
+    reads = [*requests([21, 22, 24], **CONSUMER), *requests([26, 28, 29], **CONSUMER, first_ms=300_000)]
+    appends = requests([101, 102, 104], client_id="writes", kind="produce", api_key=0, port=2000)
+
+    def uncertain(missing: MissingLines) -> list[bool]:
+        return [missing.any_between(*pair) for pair in pairwise(reads)]
+
+    assert uncertain(gaps_in([*reads, *appends[:2]])) == [False] * 5
+    assert uncertain(gaps_in([*reads, *appends])) == [False, True, True, False, False]
+    silent = {"broker_id": 1, "source": REQUEST_LOG, "state": MISSING, "start_ts": us(100_000), "end_ts": us(200_000)}
+    assert uncertain(with_windows(gaps_in(reads), [silent])) == [False, False, True, False, False]
 
 
 def test_numbers_of_a_consumer_whose_other_requests_are_there_show_lost_lines() -> None:

@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 from carrying_runs import CarryingRuns
 from hourly_runs import BUCKETS
 
+from pipelines.overview.cluster import overview_of
 from pipelines.spark.buckets import bucket_of, divided
 from pipelines.stages.carried import TOLD, Carried, as_bytes, is_before
 from pipelines.stages.handing_on import are_rising, handed_on
@@ -21,9 +22,8 @@ from pipelines.stages.standing_windows import StandingWindows
 from pipelines.warehouse.later import Later
 from pipelines.warehouse.superseded import engine_version
 from replay.arrays.ints import NEVER
-from replay.evidence.cluster import WHOLE, cluster_told, collected_of
+from replay.evidence.cluster import WHOLE, cluster_told
 from replay.evidence.cluster_digest import ToldOfCluster
-from replay.evidence.missing_lines import MissingLines, missing_requests
 from replay.evidence.steady import NeedsAllError
 from schemas.windows import EVENT_WINDOWS
 
@@ -64,13 +64,13 @@ class WorkerRuns(CarryingRuns):
         later: Any = Later(RowsInMemory(facts), since)  # type: ignore[arg-type]
         some = facts if before is None else facts.filter(pc.invert(is_before(facts, since)))
         if before is None:
-            missing, told = missing_requests(facts), collected_of(facts)
+            seen = overview_of(facts)
         else:
             if not are_rising(later):
                 raise NeedsAllError
             name = pc.max(facts["recording_id"]).as_py()
-            missing, told = MissingLines(), before.overview(name, WHOLE.of(some), later.slices(500, TOLD)).cluster
-        cluster = cluster_told(told, stated, missing)
+            seen = before.overview(name, WHOLE.of(some), later.slices(500, TOLD))
+        cluster = cluster_told(seen.cluster, stated, seen.coverage.missing)
         sent = [*by_session([in_sessions(some, BUCKETS)], cluster.names, BUCKETS)]
         if before is not None:
             sent += streams_of(before, BUCKETS).to_batches()
