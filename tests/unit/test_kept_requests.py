@@ -15,7 +15,7 @@ from without_spark import events_of, tables_of
 
 from pipelines.parse.requests import request_text
 from pipelines.parse.requests.request_log import RequestLog
-from replay.evidence.coverage import MISSING, REQUEST_LOG, with_windows
+from replay.evidence.coverage import LOGGED, MISSING, REQUEST_LOG, with_windows
 from replay.evidence.kept_requests import KEPT, READ
 
 if TYPE_CHECKING:
@@ -80,7 +80,10 @@ def test_a_consumer_s_fetch_may_be_missing_where_the_log_lost_other_lines() -> N
     assert uncertain(gaps_in([*reads, *appends[:2]])) == [False] * 5
     assert uncertain(gaps_in([*reads, *appends])) == [False, True, True, False, False]
     silent = {"broker_id": 1, "source": REQUEST_LOG, "state": MISSING, "start_ts": us(100_000), "end_ts": us(200_000)}
-    assert uncertain(with_windows(gaps_in(reads), [silent])) == [False, False, True, False, False]
+    logged = {**silent, "state": LOGGED, "start_ts": us(200_000), "end_ts": us(400_000)}
+    assert uncertain(with_windows(gaps_in(reads), [silent, logged])) == [False, False, True, False, False]
+    # Nothing is known of how long a silence lasts with which the recording ends.
+    assert uncertain(with_windows(gaps_in(reads), [silent])) == [False, False, True, True, False]
 
 
 def test_numbers_of_a_consumer_whose_other_requests_are_there_show_lost_lines() -> None:
