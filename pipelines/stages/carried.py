@@ -137,7 +137,7 @@ class Carrying:
     whole: list[pa.Table] = field(default_factory=list)
     early: pa.Table | None = None  # the facts that are given of those before the horizon
     names: dict[str, str] = field(default_factory=dict)
-    is_steady: bool = False  # whether no clock was set back, and no lines are missing
+    is_steady: bool = False  # whether no clock was set back, and by clients' numbers no lines are missing
     least: int = LONG  # requests that are left out, for which it is worth while
     alone: Mapping[Of, Alone] | None = None  # marks of which that is known (`stands_alone`); None: the newest are asked
 

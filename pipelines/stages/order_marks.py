@@ -47,6 +47,7 @@ class Since(NamedTuple):
     mark: Mark
     time: SteadyTime  # in which the mark lies
     until: Boundary  # what lies between the two is ordered once more, and has to be as it was
+    later: Mark  # there
     holes: tuple[Hole, ...]  # in which requests are left out
 
     def told_of(self, missing: MissingLines) -> MissingLines:
@@ -108,14 +109,13 @@ def with_left(sums: Sums, left: LeftOut | None) -> Sums:
     return sums if left is None else Sums(sums.us, added(sums.facts, left.sums))
 
 
-def since_when(
+def places_by_facts(
     facts: Facts, before: Mapping[Boundary, Mapping[str, Any]], engine: str, left: LeftOut | None = None
-) -> Since | None:
-    """Return the newest place from which the order of these facts can go on; None: there is none."""
+) -> Iterator[Since]:
+    """Yield from where the order of these facts can go on, newest first, by all that the facts alone tell."""
     for since in places_to_go_on(facts, before, engine, left):
         if bears_on_neighbours(facts, since.time, since.at.window, since.until.window):
-            return since
-    return None
+            yield since
 
 
 def places_to_go_on(
@@ -146,5 +146,5 @@ def places_to_go_on(
         time, holes = time_at(times, mark.since), holes_at(times, mark.since)
         is_apart = later is not None and mark.reach + STAMP_LATE_US < later[1].since
         if later is not None and is_apart and time is not None and time.is_of(mark.epoch, mark.leader):
-            yield Since(at, mark, time, later[0], holes if left is None else both(holes, left.holes))
+            yield Since(at, mark, time, *later, holes if left is None else both(holes, left.holes))
         later = at, mark

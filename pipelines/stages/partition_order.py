@@ -21,7 +21,7 @@ import pyarrow as pa
 from pipelines.spark.buckets import by_partition, spans_of
 from pipelines.spark.packed import rows_of_buffer
 from pipelines.stages import spilled_facts
-from pipelines.stages.order_marks import ALONE, kept_of, newest_alone, places_to_go_on, since_when
+from pipelines.stages.order_marks import ALONE, kept_of, newest_alone, places_by_facts, places_to_go_on
 from pipelines.stages.short_partitions import SHORT, Waiting, short_of
 from pipelines.stages.spilled_facts import Bucket, joined_rows, longest_of, released, taken_digests
 from pipelines.stages.standing_windows import StandingWindows
@@ -291,16 +291,16 @@ def gone_on(facts: pa.Table, known: Facts, of: Of, cluster: Cluster, standing: S
     What lies between that place and the first news is ordered once more, and has to be as it stands.
     """
     before = standing.boundaries(of, 0)
-    since = since_when(known, standing.to_go_on_from(of, before), standing.engine, standing.left.get(of))
-    if since is None:
-        return None
-    some = facts.filter(pa.array(kept(known, since.holes)))
-    count, parts = incarnations(*of, [some], replace(cluster, missing=since.told_of(cluster.missing)))
-    if count != 1:
-        return None
-    grid = Grid.at(standing.length_us, since.at)
-    ordered = order_on(next(parts), since.mark, since.at, grid)
-    return None if ordered is None else as_it_stood(ordered, since, before, standing.length_us)
+    for since in places_by_facts(known, standing.to_go_on_from(of, before), standing.engine, standing.left.get(of)):
+        some = facts.filter(pa.array(kept(known, since.holes)))
+        count, parts = incarnations(*of, [some], replace(cluster, missing=since.told_of(cluster.missing)))
+        if count != 1:
+            return None
+        grid = Grid.at(standing.length_us, since.at)
+        ordered = order_on(next(parts), since.mark, since.later, since.at, grid)
+        if ordered is not None:
+            return as_it_stood(ordered, since, before, standing.length_us)
+    return None
 
 
 def as_it_stood(

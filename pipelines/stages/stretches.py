@@ -204,7 +204,7 @@ def ordered_on(
         count, found = parts(given, cluster)
         return order_of(next(found), *grids) if count == 1 else None
     count, found = parts(given, replace(cluster, missing=since.told_of(cluster.missing)))
-    return order_on(next(found), since.mark, since.at, *grids) if count == 1 else None
+    return order_on(next(found), since.mark, since.later, since.at, *grids) if count == 1 else None
 
 
 def since_next(
@@ -223,4 +223,4 @@ def since_next(
         return None
     if time is None or not time.is_of(mark.epoch, mark.leader):
         return None
-    return Since(places[mark.place], mark, time, places[later.place], holes_at(facts.times, since))
+    return Since(places[mark.place], mark, time, places[later.place], later, holes_at(facts.times, since))

@@ -154,6 +154,13 @@ def missing_until(
     return found
 
 
+def how_many_missing(missing: MissingLines, brokers: Collection[int], connections: Iterable[tuple[int, str]]) -> int:
+    """Return of how many stretches and cuts that would tell."""
+    stretches = (of.get(one, ()) for of in (missing.gaps, missing.lossy, missing.doubtful) for one in brokers)
+    cuts = (missing.cuts[place].number for place in missing.cuts.keys() & {*connections})
+    return sum(map(len, stretches)) + sum(map(len, cuts))
+
+
 def digest_of(values: Iterable[Any]) -> str:
     """A digest of values that does not depend on the order of sets and of keys."""
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)

@@ -24,7 +24,8 @@ from replay.arrays.columns import differing, numbers
 from replay.arrays.ints import NEVER
 from replay.evidence.client_lives import Client, Life, Lines
 from replay.evidence.client_requests import NAMES, REQUEST_SCHEMA, by_client, host_of
-from replay.evidence.missing_lines import IN_FLIGHT, SLACK_US, ClientLines, host_gaps, not_elsewhere
+from replay.evidence.missing_lines import IN_FLIGHT, SLACK_US, ClientLines, host_gaps, not_elsewhere, sent_since
+from replay.evidence.steady import NeedsAllError
 from replay.protocol.state import NONE
 from schemas.model import BOOL, INT32, INT64, STRING
 
@@ -84,7 +85,7 @@ def is_nothing_missing(counters: pa.Table, requests: pa.Table, shared: pa.Table)
 def counted(counters: pa.Table, requests: pa.Table, shared: pa.Table, until_us: int) -> Counted:
     """Return all requests in short, of which nothing is missing; arguments as of `is_nothing_missing`.
 
-    `until_us`: all that were completed before then are there.
+    `until_us`: all that were completed before then are there. NeedsAllError: of a client earlier ones are needed.
     """
     made: list[dict[str, Any]] = []
     kept = [REQUEST_SCHEMA.empty_table()]
@@ -129,7 +130,8 @@ def has_no_gap(client: Client) -> bool:
     if any(row["life"] is None for row in client.known):  # what it sent before counts now
         return False
     if not client.known:
-        return not pc.any(pc.greater(host_gaps(client.rows)["lines"], 0)).as_py()
+        gaps = host_gaps(client.rows)
+        return not pc.any(pc.and_(gaps["proves"], pc.greater(gaps["lines"], 0))).as_py()
     lives = client.lives()
     return lives is not None and all(map(goes_on, lives))
 
@@ -172,10 +174,16 @@ def is_covered(lines: Lines) -> bool:
 
 def with_known(life: Life) -> tuple[Ints, Ints, Ints, Ints]:
     """Return place, number and times of the requests, and of the last that is known of each connection."""
-    known = [(place, row["number"], row["last_us"][-1], min(row["last_us"])) for place, row in life.known.items()]
+    known = [(place, row["number"], row["last_us"][-1], sent_last(row)) for place, row in life.known.items()]
     columns = np.concatenate([np.stack(life.lines[:4]), np.array(known, np.int64).reshape(-1, 4).T], axis=1)
     place, number, taken, sent = columns[:, np.lexsort((columns[1], columns[0]))]
     return place, number, taken, sent
+
+
+def sent_last(row: Mapping[str, Any]) -> int:
+    """Return since when the last request that is known of a connection may have been sent."""
+    last = np.array(row["last_us"], np.int64)
+    return int(sent_since(last, np.zeros_like(last))[-1])
 
 
 def sent_between(lines: Lines, behind: Ints, until: Ints) -> Sent:
@@ -196,6 +204,8 @@ def counted_of(client: Client, until_us: int) -> tuple[list[dict[str, Any]], pa.
     if is_mute(client):
         row = client.rows.slice(0, 1).select(["client_id", "connection", "broker_id"]).to_pylist()
         return client.known or row, client.rows.slice(0, 0)
+    if any(row["life"] is None for row in client.known):  # what it sent before is needed now, and was not kept
+        raise NeedsAllError
     lives = client.lives()
     if lives is None or not (client.known or all(is_covered(life.lines) for life in lives)):
         return client.known, client.rows

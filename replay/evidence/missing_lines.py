@@ -30,7 +30,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -73,6 +73,7 @@ NEAR_US = 60_000_000  # how far around a gap a log is assumed to lose lines
 SLACK_US = 50_000  # stamps of two brokers' logs, each late by some milliseconds
 MOST_CLIENTS = 64  # as many of one name on one host are told apart
 IN_FLIGHT = 5  # max.in.flight.requests.per.connection
+GIVEN_UP_US = 30_000_000  # request.timeout.ms
 FIRST_NUMBERS = 16  # a client that has found its brokers asks for telemetry with one of these
 
 
@@ -144,13 +145,13 @@ class ClientLines(NamedTuple):
 def sent_since(taken: Ints, of: Ints) -> Ints:
     """Since when each request may have been sent; `of`: its connection, whose requests follow each other.
 
-    That is, since the broker took up the one with whose answer there were fewer than `IN_FLIGHT` on the connection.
+    That is, since the broker took up the `IN_FLIGHT`th one before it, and not before its client would have given it up.
     """
     out = taken.copy()
     for back in range(1, IN_FLIGHT + 1):
         before = np.where(of[back:] == of[:-back], taken[:-back], NEVER)
         out[back:] = np.minimum(out[back:], before)
-    return out
+    return np.maximum(out, taken - GIVEN_UP_US)
 
 
 def not_elsewhere(lines: ClientLines, before: Ints, places: Ints) -> tuple[Ints, Ints]:
@@ -169,12 +170,17 @@ def not_elsewhere(lines: ClientLines, before: Ints, places: Ints) -> tuple[Ints,
     spot = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
     # A broker that stands still may take up the later of two requests, by its own measure, before the earlier one.
     low = np.minimum(sent[before], sent[before + 1])[gap] - SLACK_US
+    least = np.minimum(taken[before], taken[before + 1])[gap] - SLACK_US
     high = np.maximum(taken[before], taken[before + 1])[gap] + SLACK_US
-    until = np.minimum(high + (taken - sent).max() - origin, span - 3 * SLACK_US) + SLACK_US
-    first = np.searchsorted(keys, spot * span + np.maximum(low - origin, -SLACK_US) + SLACK_US)
-    count = np.where(known[spot] == wanted, np.searchsorted(keys, spot * span + until, side="right") - first, 0)
-    found = count > MOST_CLIENTS  # so many clients have this name that one of them has any number at any time
-    count[found] = 0
+
+    def place_of(us: Ints, side: Literal["left", "right"]) -> Ints:
+        found: Ints = np.searchsorted(keys, spot * span + np.clip(us - origin + SLACK_US, 0, span - 1), side)
+        return found
+
+    is_any, first = known[spot] == wanted, place_of(low, "left")
+    # So many clients may have this name that one of them has any number at any time.
+    found = is_any & (place_of(high, "right") - place_of(least, "left") > MOST_CLIENTS)
+    count = np.where(is_any & ~found, place_of(high + (taken - sent).max(), "right") - first, 0)
     at = np.repeat(np.arange(len(gap)), count)
     line = order[np.repeat(first, count) + np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)]
     in_time = sent[line] <= high[at]
@@ -280,7 +286,8 @@ class MissingLines:
         """Whether a request may be missing between two successive ones; on one connection their numbers tell.
 
         A consumer's missing numbers prove nothing in a filtered log, which has none of its offset commits. They may be
-        those of lost fetches where other numbers prove that the log lost lines, and where it is silent.
+        those of lost fetches where other numbers prove that the log lost lines, and where it is silent. There two of
+        its fetches are uncertain unless they follow each other.
         """
         if self.is_empty:
             return False
@@ -291,8 +298,9 @@ class MissingLines:
         cuts = self.cuts.get((broker, connection), NO_CUTS).number
         k = bisect_left(cuts, first)
         is_cut = k < len(cuts) and cuts[k] < last
-        span = micros(before["ts"]), micros(after["ts"])
-        return is_cut or (last - first > 1 and is_within(self.doubtful.get(broker, ()), *span))
+        if is_cut or last - first <= 1 or (before["replica_id"] is not None and before["replica_id"] >= 0):
+            return is_cut
+        return is_within(self.doubtful.get(broker, ()), micros(before["ts"]), micros(after["ts"]))
 
     def is_lossy(self, broker: int, us: int) -> bool:
         """Whether the broker's log lost lines around that time of its clock."""

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from replay.arrays.digests import row_hashes, sum_of
 from replay.arrays.ints import NEVER
 from replay.engine.moves import new_moves
-from replay.evidence.cluster_digest import digest_of, missing_until
+from replay.evidence.cluster_digest import digest_of, how_many_missing, missing_until
 from replay.evidence.request_columns import RequestColumns
 from replay.evidence.request_times import phases
 from replay.evidence.roles import restarts_at
@@ -52,6 +52,7 @@ OF_REQUESTS: Final = (
     "append", "ack", "produce_refused", "fetch_read", "fetch_update", "fetch_apply", "consumer_read"
 )  # fmt: skip
 OF_HW_LINES: Final = "high_watermark_updated"
+MOST_MISSING: Final = 2_000  # stretches, which each mark is compared by
 MARKED: Final = 4  # so many of the newest boundaries: later ones are always among them, and facts come late by little
 
 
@@ -69,6 +70,7 @@ class Mark(NamedTuple):
     told: tuple[int, int]  # digest of the events before that come of no request
     epoch: int  # the leader epoch in which it lies,
     leader: int  # and who led
+    missing: str  # digest of the lines that are known to be missing up to shortly behind it
 
 
 class LastFetch(NamedTuple):
@@ -104,8 +106,11 @@ class Ground(NamedTuple):
         paused, ended = (one for one in self.paused if one[1] < us), (one for one in self.ended if one[2] < us)
         opened, rejoined = (one for one in self.opened if one[0] < us), (one for one in self.rejoined if one[0] < us)
         stopped = (one for one in self.lasts if one.us < us)  # followers that have not fetched since
-        missing = missing_until(self.missing, us + SPAN_US, self.leaders, self.connections)
-        return digest_of([self.told, *map(sorted, (paused, ended, opened, rejoined, stopped)), *missing])
+        return digest_of([self.told, *map(sorted, (paused, ended, opened, rejoined, stopped))])
+
+    def missing_at(self, us: int) -> str:
+        """Return a digest of the lines that are known to be missing up to shortly behind a moment."""
+        return digest_of(missing_until(self.missing, us + SPAN_US, self.leaders, self.connections))
 
     def is_awake_at(self, us: int) -> bool:
         """Whether the leader did not stand still at a moment, nor shortly before."""
@@ -116,7 +121,8 @@ class Ground(NamedTuple):
 def ground_of(facts: PartitionFacts, epoch: int) -> Ground | None:
     """Return what was found out up to a leader epoch.
 
-    None: there is no such epoch, nobody led in it, or requests in it bear upon more than their neighbours.
+    None: there is no such epoch, nobody led in it, requests in it bear upon more than their neighbours, or lines are
+    missing all the time.
     """
     tenure = next((one for one in facts.tenures if one.epoch == epoch), None)
     if tenure is None or tenure.leader < 0 or facts.throttled:
@@ -125,6 +131,9 @@ def ground_of(facts: PartitionFacts, epoch: int) -> Ground | None:
         return None
     led = {one.epoch: one.leader for one in facts.tenures if one.epoch <= tenure.epoch}
     leaders = {*led.values()}
+    connections = connections_of(facts.by_kind["fetch"])
+    if how_many_missing(facts.missing, leaders, connections) > MOST_MISSING:
+        return None
     starts, spoken = up_to(facts.starts, tenure.epoch), up_to(facts.spoken, tenure.epoch)
     began = [batch_starts(facts, tenure, replica) for replica in sorted(facts.followers(tenure))]
     stated = (facts.versions, facts.kafka_version, facts.inter_broker_protocol, spoken, facts.settings)
@@ -140,7 +149,7 @@ def ground_of(facts: PartitionFacts, epoch: int) -> Ground | None:
         last_fetches(facts, tenure),
         facts.missing,
         leaders,
-        connections_of(facts.by_kind["fetch"]),
+        connections,
     )
 
 
@@ -367,7 +376,7 @@ def marks_in(
         done = at
         reach = max(merged.reach, int(merged.pieces["hi"][:count].max()))
         seq, heads, told = merged.begin + at, merged.heads_at(count, until), merged.told_before(count)
-        of = ground.at(one.window), told, ground.epoch, ground.leader
+        of = ground.at(one.window), told, ground.epoch, ground.leader, ground.missing_at(one.window)
         out.append(Mark(one.place, one.window, seq, copied(state), brokers, heads, reach, *of))
     return out
 

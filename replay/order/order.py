@@ -131,15 +131,19 @@ def order_of(facts: PartitionFacts, *grids: Grid) -> OrderedEvents:
     return OrderedEvents(key, rows, order, 0, marks, others)
 
 
-def order_on(facts: PartitionFacts, mark: Mark, at: Boundary, *grids: Grid) -> OrderedEvents | None:
+def order_on(facts: PartitionFacts, mark: Mark, second: Mark, at: Boundary, *grids: Grid) -> OrderedEvents | None:
     """Order the events from a mark on; None: that cannot be done, so all have to be ordered.
 
-    `facts`: all but those of requests that are left out (`steady`). `at`: the boundary that the mark is for. `grids`:
-    the windows from there on where marks are made, and perhaps others.
+    `facts`: all but those of requests that are left out (`steady`). `second`: the mark behind it, up to which nothing
+    new may be known to be missing: where a batch ends that was appended before the mark, requests behind it show, up to
+    that one. `at`: the boundary that the mark is for. `grids`: the windows from there on where marks are made, and
+    perhaps others.
     """
     key, grounds = facts.key, grounds_of(facts)
-    ground = grounds.get(mark.epoch) or ground_of(facts, mark.epoch)
+    ground, behind_it = (grounds.get(one.epoch) or ground_of(facts, one.epoch) for one in (mark, second))
     if ground is None or ground.at(mark.since) != mark.ground:
+        return None
+    if behind_it is None or behind_it.missing_at(second.since) != second.missing:
         return None
     rows = EventRows()
     spans = laid(facts, rows)

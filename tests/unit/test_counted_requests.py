@@ -13,6 +13,7 @@ import pytest
 from replay.evidence.client_requests import PLACE_SCHEMA, REQUEST_SCHEMA
 from replay.evidence.counted_requests import COUNTER_SCHEMA, counted, is_nothing_missing
 from replay.evidence.missing_lines import gaps_in
+from replay.evidence.steady import NeedsAllError
 
 SECOND_US = 1_000_000
 END_US = 1_000 * SECOND_US
@@ -146,6 +147,8 @@ def test_of_a_client_whose_numbers_prove_nothing_no_request_is_kept() -> None:
     assert counted(counters, later, NONE_SHARED, 2 * END_US).counters.equals(counters)
     heartbeat = later.set_column(places["unkept"], REQUEST_SCHEMA.field("unkept"), pa.array([True] * len(later)))
     assert not is_nothing_missing(counters, heartbeat, NONE_SHARED)
+    with pytest.raises(NeedsAllError):
+        counted(counters, heartbeat, NONE_SHARED, 2 * END_US)
 
 
 def test_numbers_of_before_make_all_requests_be_looked_at_again() -> None:

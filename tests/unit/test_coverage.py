@@ -87,6 +87,22 @@ def test_numbers_that_waited_on_their_connection_until_others_were_replicated_ar
     assert [hole.lines for hole in gaps_in([*prompt, *lost]).holes[1]] == [1]
 
 
+def test_a_client_that_is_started_again_and_again_hides_no_lost_line() -> None:
+    """One of its lives is idle for long, so that any of its requests might have been sent long before."""
+    idle = [one for k in range(20) for one in requests([k + 1], broker=3, port=900, first_ms=300_000 * k)]
+    lives = [
+        one
+        for life in range(300)
+        for broker in (1, 2)
+        for one in requests(
+            list(range(broker, 60, 2)), broker=broker, port=1000 + 2 * life + broker, first_ms=10_000 * life
+        )
+    ]
+    assert gaps_in([*idle, *lives]).holes == {}
+    lost = next(one for one in lives if (one["broker_id"], one["correlation_id"]) == (1, 35))
+    assert [hole.lines for hole in gaps_in([*idle, *(one for one in lives if one is not lost)]).holes[1]] == [1]
+
+
 def test_connections_that_count_for_themselves_do_not_fill_each_other_s_gaps() -> None:
     numbers = list(range(1, 41))
     beside = requests(numbers, broker=2, port=2000)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -176,6 +176,40 @@ def test_lines_that_turn_out_to_be_missing_before_a_mark_make_all_facts_be_order
     once, stepwise = at_once_and_in_two_steps(facts, stated)
     assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
     assert not any(went_on)
+
+
+@pytest.mark.usefixtures("went_on")
+def test_lines_that_turn_out_to_be_missing_before_the_next_batch_bear_on_the_last_one_before_a_mark(
+    tmp_path: Path,
+) -> None:
+    """Nobody follows, so the next batch shows where that one ends; whether one between them was lost shows later."""
+    MadeCluster(Shape(events=4_500, partitions=1, elections=0, flaps=0, seed=1), tmp_path / "made").write()
+    facts, stated = facts_of(tmp_path / "made")
+    times = facts["ts"].cast(pa.int64()).to_numpy()
+    cut = int(np.sort(times)[len(times) * 9 // 10])
+    mark = (cut // SECOND_US - 1) * SECOND_US
+    kinds = np.array(facts["kind"].to_pylist())
+    silent = (kinds == "produce") & (times > mark - 50_000) & (times < mark + 900_000)
+    rows = facts.filter(pa.array(~(silent | (kinds == "fetch")))).sort_by("ts").to_pylist()
+    produces = [row for row in rows if row["kind"] == "produce"]
+    for number, row in enumerate(produces, 50):
+        row["correlation_id"] = number
+    others = ((1, 1, 650_000), (2, 2, 700_000), (1, 3, 850_000), (1, 4, None), (2, 3, None))
+    rows += [
+        {
+            **produces[0], "fact_id": f"other {port} {number}", "source_line": 90_000 + 10 * port + number,
+            "topic": "other", "client_id": "other", "connection": f"a:1-10.0.9.9:{port}-0-0", "correlation_id": number,
+            "ts": facts["ts"][int(np.argmax(times))].as_py() if us is None else timestamp(mark + us),
+            "total_us": 0, "queue_us": 0,
+        }
+        for port, number, us in others
+    ]  # fmt: skip
+    once, stepwise = at_once_and_in_two_steps(pa.Table.from_pylist(rows, schema=facts.schema), stated, cut)
+    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
+
+
+def timestamp(us: int) -> datetime:
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=us)
 
 
 def at_once_and_in_two_steps(

@@ -79,6 +79,8 @@ def test_a_consumer_s_fetch_may_be_missing_where_the_log_lost_other_lines() -> N
 
     assert uncertain(gaps_in([*reads, *appends[:2]])) == [False] * 5
     assert uncertain(gaps_in([*reads, *appends])) == [False, True, True, False, False]
+    followed = [one.but(replica_id=2) for one in reads]  # a follower's numbers prove what they tell
+    assert not any(gaps_in([*reads, *appends]).any_between(*pair) for pair in pairwise(followed))
     silent = {"broker_id": 1, "source": REQUEST_LOG, "state": MISSING, "start_ts": us(100_000), "end_ts": us(200_000)}
     logged = {**silent, "state": LOGGED, "start_ts": us(200_000), "end_ts": us(400_000)}
     assert uncertain(with_windows(gaps_in(reads), [silent, logged])) == [False, False, True, False, False]
