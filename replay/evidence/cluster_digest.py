@@ -74,7 +74,7 @@ class ToldOfCluster:
             [(first, min(last, end)) for first, last in parts.extents if first <= end],
             None if parts.last_us is None else min(parts.last_us, until),
         )  # fmt: skip
-        lines = (self.cuts(until), *(as_of(one, until) for one in (missing.gaps, missing.lossy, missing.doubtful)))
+        lines = (self.cuts(until), *(as_of(one, until) for one in missing.stretches))
         return digest_of([self.topic(topic), log, lines, self.expiry(latest_us)])
 
     @cached_property
@@ -144,7 +144,7 @@ def missing_until(
     `connections`: those whose cuts are told.
     """
     found: list[Any] = []
-    for of in (missing.gaps, missing.lossy, missing.doubtful):
+    for of in missing.stretches:
         begun = [(broker, one) for broker in brokers for one in of.get(broker, ()) if one.since < until]
         found.append(sorted((broker, one.since, min(one.until, until)) for broker, one in begun))
     for place in sorted(missing.cuts.keys() & {*connections}):
@@ -156,7 +156,7 @@ def missing_until(
 
 def how_many_missing(missing: MissingLines, brokers: Collection[int], connections: Iterable[tuple[int, str]]) -> int:
     """Return of how many stretches and cuts that would tell."""
-    stretches = (of.get(one, ()) for of in (missing.gaps, missing.lossy, missing.doubtful) for one in brokers)
+    stretches = (of.get(one, ()) for of in missing.stretches for one in brokers)
     cuts = (missing.cuts[place].number for place in missing.cuts.keys() & {*connections})
     return sum(map(len, stretches)) + sum(map(len, cuts))
 

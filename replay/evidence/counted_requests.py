@@ -112,6 +112,11 @@ def clients_of(counters: pa.Table, requests: pa.Table, shared: pa.Table) -> Iter
         yield Client(client_id, told, REQUEST_SCHEMA.empty_table())
 
 
+def was_mute(client: Client) -> bool:
+    """Whether none of the client's earlier requests was kept, because its numbers proved nothing."""
+    return any(row["life"] is None for row in client.known)
+
+
 def is_mute(client: Client) -> bool:
     """Whether a client's numbers prove nothing: it fetches, and a filtered log keeps nothing else of it.
 
@@ -119,15 +124,15 @@ def is_mute(client: Client) -> bool:
     """
     rows = client.rows
     tells = pc.or_(pc.or_(rows["replicates"], rows["appends"]), rows["unkept"])
-    was_mute = {row["life"] is None for row in client.known} or {pc.any(rows["fetches"]).as_py()}
-    return was_mute == {True} and not pc.any(tells).as_py()
+    may_be = was_mute(client) if client.known else bool(pc.any(rows["fetches"]).as_py())
+    return may_be and not pc.any(tells).as_py()
 
 
 def has_no_gap(client: Client) -> bool:
     """Whether nothing is sure to be missing of a client."""
     if is_mute(client):
         return True
-    if any(row["life"] is None for row in client.known):  # what it sent before counts now
+    if was_mute(client):  # what it sent before counts now
         return False
     if not client.known:
         gaps = host_gaps(client.rows)
@@ -204,7 +209,7 @@ def counted_of(client: Client, until_us: int) -> tuple[list[dict[str, Any]], pa.
     if is_mute(client):
         row = client.rows.slice(0, 1).select(["client_id", "connection", "broker_id"]).to_pylist()
         return client.known or row, client.rows.slice(0, 0)
-    if any(row["life"] is None for row in client.known):  # what it sent before is needed now, and was not kept
+    if was_mute(client):  # what it sent before is needed now
         raise NeedsAllError
     lives = client.lives()
     if lives is None or not (client.known or all(is_covered(life.lines) for life in lives)):

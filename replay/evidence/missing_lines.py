@@ -278,6 +278,11 @@ class MissingLines:
         return any(is_within(gaps.get(broker, ()), since, until) for gaps in (self.gaps, self.left_out))
 
     @property
+    def stretches(self) -> tuple[dict[int, list[Gap]], ...]:
+        """All that is known to be missing by broker and time, of lines that were given."""
+        return self.gaps, self.lossy, self.doubtful
+
+    @property
     def is_empty(self) -> bool:
         """Whether no line is known to be missing."""
         return not self.cuts and not self.lossy

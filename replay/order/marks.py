@@ -99,7 +99,7 @@ class Ground(NamedTuple):
     lasts: list[LastFetch]  # of each follower, in that epoch and in older ones
     missing: MissingLines
     leaders: set[int]  # up to that epoch
-    connections: list[tuple[int, str]]  # on which the partition was fetched from
+    connections: list[tuple[int, str]]  # on which the partition was fetched from; none, if no connection has cuts
 
     def at(self, us: int) -> str:
         """Return a digest of what can bear upon events before a moment."""
@@ -131,7 +131,7 @@ def ground_of(facts: PartitionFacts, epoch: int) -> Ground | None:
         return None
     led = {one.epoch: one.leader for one in facts.tenures if one.epoch <= tenure.epoch}
     leaders = {*led.values()}
-    connections = connections_of(facts.by_kind["fetch"])
+    connections = connections_of(facts.by_kind["fetch"]) if facts.missing.cuts else []  # mostly there are none
     if how_many_missing(facts.missing, leaders, connections) > MOST_MISSING:
         return None
     starts, spoken = up_to(facts.starts, tenure.epoch), up_to(facts.spoken, tenure.epoch)
