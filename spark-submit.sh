@@ -214,11 +214,15 @@ run_tests() {
   if [ $# -gt 0 ]; then
     say "pytest $*"
     "$venv/bin/python" -m pytest "$@" || failed+=(pytest)
-  else # the rules as they stand are quicker in small steps than compiled; a test compares the two
+  else
+    local beside=(-n auto --maxprocesses 4 --dist loadfile) # what a file of tests shares is made once
+    # The rules as they stand are quicker in small steps than compiled; a test compares the two.
     say "pytest tests/unit tests/bench"
-    NUMBA_DISABLE_JIT=1 "$venv/bin/python" -m pytest tests/unit tests/bench || failed+=('pytest tests/unit tests/bench')
+    NUMBA_DISABLE_JIT=1 "$venv/bin/python" -m pytest "${beside[@]}" tests/unit tests/bench ||
+      failed+=('pytest tests/unit tests/bench')
     say "pytest tests/spark tests/cluster tests/live"
-    "$venv/bin/python" -m pytest tests/spark tests/cluster tests/live || failed+=('pytest tests/spark tests/cluster tests/live')
+    "$venv/bin/python" -m pytest "${beside[@]}" tests/spark tests/cluster tests/live ||
+      failed+=('pytest tests/spark tests/cluster tests/live')
   fi
   [ ${#failed[@]} -eq 0 ] || die 1 "failed: $(printf '%s; ' "${failed[@]}" | sed 's/; $//')"
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 LOWEST_PORT, FEWEST = 10_000, 1_000
 
-_asked = count(os.getpid() * 37)  # which port to try next
+_asked = count(os.getpid() * 997)  # which port to try next
 
 
 def free_ports(many: int) -> list[int]:
