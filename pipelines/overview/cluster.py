@@ -18,9 +18,9 @@ from pipelines.spark.file_pieces import pieces_of, rows_in
 from pipelines.spark.packed import STREAM, packed, rows_of_stream, stream_of
 from pipelines.spark.spark_schemas import spark_ddl
 from replay.arrays.columns import completed_to
+from replay.evidence.client_gaps import GAP_SCHEMA
 from replay.evidence.client_requests import bucket_of_clients, shared_connections
 from replay.evidence.cluster import WHOLE, ClusterFacts, collected, collected_of
-from replay.evidence.missing_lines import GAP_SCHEMA
 from replay.evidence.request_runs import gaps_in_pieces
 from replay.evidence.standstills import CONNECTION_COLUMNS, CONNECTION_SCHEMA, connections_in, connections_together
 from replay.evidence.steady import NeedsAllError
@@ -68,10 +68,13 @@ def overview_on(recording_id: str, before: InShort, whole: pa.Table, facts: Iter
     `whole`: the facts about no single partition, of any time. `facts`: in tables, which may be gone through twice.
     """
     told = before.with_later(facts)
-    if not before.is_nothing_missing(told):
+    gaps = before.gaps_in(told)
+    if gaps is None:
         raise NeedsAllError
-    cluster = collected(recording_id, told, whole, partial(before.connections, facts))
-    return Overview(coverage_told(told, GAP_SCHEMA.empty_table()), cluster)
+    coverage = coverage_told(told, gaps)
+    if coverage.missing.loses_lines:  # then ends of connections matter
+        raise NeedsAllError
+    return Overview(coverage, collected(recording_id, told, whole, partial(before.connections, facts)))
 
 
 def coverage_by_workers(facts: DataFrame) -> Coverage:

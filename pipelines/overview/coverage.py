@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from replay.evidence.client_gaps import gaps_in
 from replay.evidence.client_requests import shared_connections
 from replay.evidence.coverage import windows_of, with_windows
 from replay.evidence.heard import heard_by_broker, is_by_zookeeper, span_of
-from replay.evidence.missing_lines import MissingLines, gaps_in, missing_lines
+from replay.evidence.missing_lines import MissingLines, missing_lines
 from replay.evidence.sources import SOURCES
 from replay.evidence.summary import summary_of
 from schemas.runs import COVERAGE

@@ -18,7 +18,7 @@ from pipelines.spark.buckets import by_partition, spans_of
 from pipelines.stages import carried
 from pipelines.stages.carried import Carrying
 from pipelines.stages.order import in_buckets, known_partitions, with_topics
-from pipelines.stages.order_marks import LONG, is_whole
+from pipelines.stages.order_marks import LONG
 from pipelines.warehouse.later import MINUTE_US
 from replay.arrays.columns import numbers
 from replay.arrays.ints import NEVER
@@ -60,7 +60,7 @@ def handed_on(
 
     `facts`: all, or those since what was handed on before. `alone`: marks that stand alone by all facts.
     """
-    if not (alone and is_whole(cluster.missing)):
+    if not alone or cluster.missing.loses_lines:
         return before
     counted = in_minutes(facts, cluster.names)
     alone = long_ones(counted, alone, {} if before is None else before.left)
@@ -72,7 +72,7 @@ def handed_on(
     def step(found: Carried | None, since: int, until: int) -> Carried | None:
         carrying = Carrying(until, until, found, least=LONG if until == horizon else 0, alone=alone)
         given = [facts.read(since, until)]
-        carrying.begin(given[0], cluster.names, is_whole=True)
+        carrying.begin(given[0], cluster.names, loses_lines=False)
         for _ in in_buckets(given.pop(), told, settings, None, carrying):
             pass  # its rows are noted on the way
         return carrying.carried()

@@ -29,7 +29,6 @@ from pipelines.spark.spark_schemas import spark_ddl
 from pipelines.spark.staging import as_frame
 from pipelines.spark.workers import settle
 from pipelines.stages.carried import is_before
-from pipelines.stages.order_marks import is_whole
 from pipelines.stages.partition_order import order_tables, ordered
 from pipelines.stages.spilled_fetches import SpilledFetches
 from pipelines.stages.standing_windows import StandingWindows
@@ -145,7 +144,7 @@ def order_here(
     cluster = cluster_told(seen.cluster, settings, seen.coverage.missing)
     told = ToldOfCluster(cluster)
     if carrying is not None:
-        carrying.begin(facts, cluster.names, is_whole=is_whole(seen.coverage.missing))
+        carrying.begin(facts, cluster.names, loses_lines=seen.coverage.missing.loses_lines)
     is_shared = len(facts) > FEW_FACTS and standing is None and PROCESSES > 1
     waiting = in_buckets(facts, told, settings, standing, carrying, PROCESSES if is_shared else 1)
     del facts

@@ -86,11 +86,6 @@ def alone_of(rows: pa.Table) -> dict[tuple[str, int], Alone]:
     return {(row["topic"], row["partition"]): state_of(row["state"])["alone"] for row in rows.to_pylist()}
 
 
-def is_whole(missing: MissingLines) -> bool:
-    """Whether no line is known to be missing by clients' numbers; a log may be missing for some time or altogether."""
-    return not (missing.cuts or missing.holes)
-
-
 def kept_of(ordered: Ordered, facts: Facts | SpilledFacts | None, left: LeftOut | None = None) -> dict[int, bytes]:
     """Return the marks that an order made as bytes, by the places of their boundaries. `left`: what was not given."""
     if facts is None or not ordered.marks:

@@ -26,7 +26,7 @@ from pipelines.stages.carried import MARK_COLUMNS, TOLD, Carried, Carrying, as_b
 from pipelines.stages.compiling import compile_order
 from pipelines.stages.event_streams import EventStreams, begins_of, write_states
 from pipelines.stages.handing_on import ROWS, are_rising, handed_on
-from pipelines.stages.order_marks import ALONE, ALONE_SCHEMA, alone_of, is_whole
+from pipelines.stages.order_marks import ALONE, ALONE_SCHEMA, alone_of
 from pipelines.stages.partition_order import CHANGE_SCHEMA, CHANGES
 from pipelines.warehouse.changes import ALL_US, KEY, PLACE_KEY, Changes, among, as_map, behind, numbers_in
 from pipelines.warehouse.contract import time_of
@@ -167,7 +167,7 @@ class Renewal:
         whole = OF_THE_CLUSTER.of(later.read(*given, (), of_kinds)) if are_any else FACTS.arrow_schema.empty_table()
         overview = carried.overview(self.recording_id, whole, later.slices(ROWS, TOLD))
         cluster = cluster_told(overview.cluster, self.settings, overview.coverage.missing)
-        if cluster.names != carried.names or not (is_whole(cluster.missing) and are_rising(later)):
+        if cluster.names != carried.names or cluster.missing.loses_lines or not are_rising(later):
             raise NeedsAllError
         return overview
 

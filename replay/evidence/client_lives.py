@@ -10,18 +10,31 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from replay.arrays.alike import alike
 from replay.arrays.columns import differing, numbers
 from replay.arrays.ints import NEVER
-from replay.evidence.missing_lines import SLACK_US, sent_since
+from replay.evidence.client_gaps import SLACK_US, Connections, Gaps, sent_since
 from replay.protocol.state import NONE
+from schemas.model import INT32, INT64, STRING
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from replay.arrays.ints import Flags, Ints
 
+TRAITS: Final = ("fetches", "replicates", "appends", "unkept")  # of requests, columns of `REQUEST_SCHEMA`
+SETTLED_SCHEMA: Final = pa.schema(
+    [
+        pa.field("client_id", STRING),
+        pa.field("connection", STRING),
+        pa.field("broker_id", INT32),
+        pa.field("correlation_id", INT64),  # the last before the gap
+        pa.field("since_us", INT64),
+        pa.field("until_us", INT64),
+        pa.field("lines", INT64),  # how many numbers are left out on the connection
+        pa.field("missing", pa.list_(INT64)),  # which of these the client did not send to another broker
+    ]
+)
 APART_US: Final = 4 * SLACK_US  # between two lives
 Place = tuple[int, str]  # a broker and a connection to it
 
@@ -72,10 +85,51 @@ class Client:
     """All that is there of the requests of one client on one host."""
 
     client_id: str
-    known: list[dict[str, Any]]  # what is known of those before, by connection (`counted_requests.COUNTER_SCHEMA`)
+    known: list[dict[str, Any]]  # what is known of those before, by connection (`later_gaps.COUNTER_SCHEMA`),
+    gaps: list[dict[str, Any]]  # and gaps between those (`SETTLED_SCHEMA`)
     rows: pa.Table  # of `client_requests.REQUEST_SCHEMA`
     places: dict[Place, int] = field(default_factory=dict)
     place: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # of each row's connection, see `lines`
+
+    @property
+    def traits(self) -> Flags:
+        """Return `TRAITS` of the requests, in rows."""
+        return np.stack([numbers(self.rows[trait]) > 0 for trait in TRAITS])
+
+    def connections(self) -> Connections:
+        """Return all connections, by their places."""
+        last = np.full(len(self.places), NONE)
+        np.maximum.at(last, self.place, numbers(self.rows["correlation_id"]))
+        kinds = np.zeros((len(TRAITS), len(self.places)), np.bool_)
+        np.logical_or.at(kinds.T, self.place, self.traits.T)
+        for row in self.known:
+            place = self.places[row["broker_id"], row["connection"]]
+            last[place] = max(last[place], row["number"])
+            kinds[:, place] |= [row[trait] for trait in TRAITS]
+        broker, name = zip(*self.places, strict=True)
+        return Connections(np.array(broker, np.int64), pa.array(name, STRING), last, *kinds)
+
+    def settled(self) -> Gaps:
+        """Return the gaps between requests that are not there."""
+        names = ("correlation_id", "since_us", "until_us", "lines")
+        told = [[self.places[row["broker_id"], row["connection"]], *(row[name] for name in names)] for row in self.gaps]
+        of, number, since, until, lines = np.array(told, np.int64).reshape(-1, 1 + len(names)).T
+        at = np.repeat(np.arange(len(told)), [len(row["missing"]) for row in self.gaps])
+        missing = np.array([one for row in self.gaps for one in row["missing"]], np.int64)
+        return Gaps(of, number, since, until, lines, np.zeros(len(told), np.bool_), at, missing)
+
+    def rows_of(self, gaps: Gaps) -> list[dict[str, Any]]:
+        """Return gaps in which numbers are missing, as rows (`SETTLED_SCHEMA`)."""
+        names, rows = list(self.places), []
+        missing = np.split(gaps.missing, np.searchsorted(gaps.at, np.arange(1, len(gaps.of))))
+        columns = (column.tolist() for column in gaps[:5])
+        for place, number, since, until, lines, absent in zip(*columns, missing[: len(gaps.of)], strict=True):
+            if len(absent):
+                broker, connection = names[place]
+                of = {"client_id": self.client_id, "connection": connection, "broker_id": broker}
+                told = {"correlation_id": number, "since_us": since, "until_us": until, "lines": lines}
+                rows.append({**of, **told, "missing": absent.tolist()})
+        return rows
 
     def lines(self) -> Lines:
         """Return the requests; connections that have no place yet get one."""

@@ -1,8 +1,7 @@
 """What the facts before a moment tell of the whole recording, in few rows, to be put together with later facts.
 
-What later facts cannot bear on is left out: seconds in which a broker's lines follow each other, requests of clients
-none of whose numbers is missing. So it does not grow with the facts, but with what happened: silences, starts and
-stops, connections.
+What later facts cannot bear on is left out: seconds in which a broker's lines follow each other, and most requests. So
+it does not grow with the facts, but with what happened: silences, starts and stops, connections, missing numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import pyarrow.compute as pc
 
 from replay.arrays.columns import numbers
 from replay.evidence.client_requests import shared_connections
-from replay.evidence.counted_requests import COUNTER_SCHEMA, counted, is_nothing_missing
+from replay.evidence.counted_requests import Counted, counted
 from replay.evidence.heard import span_of
 from replay.evidence.heard_in_short import heard_in_short
 from replay.evidence.standstills import (
@@ -39,16 +38,21 @@ class InShort(NamedTuple):
 
     until_us: int  # the moment
     told: Summary  # requests among it: those that are kept
-    counters: pa.Table  # `counted_requests.COUNTER_SCHEMA`: what is known of the other requests
+    counters: pa.Table  # `later_gaps.COUNTER_SCHEMA`: what is known of the other requests,
+    gaps: pa.Table  # and the gaps between those (`client_lives.SETTLED_SCHEMA`)
     woken: pa.Table  # `standstills.CONNECTION_SCHEMA`: connections on which produces outlasted a standstill
 
     def with_later(self, facts: Iterable[pa.Table]) -> Summary:
         """Return what all facts tell, but for requests that are not kept. `facts`: all from the moment on."""
         return put_together([self.told, *map(summary_of, facts)])
 
-    def is_nothing_missing(self, told: Summary) -> bool:
-        """Whether no line of a request is missing, for sure. `told`: of `with_later`."""
-        return is_nothing_missing(self.counters, told.requests, shared_connections(told.users))
+    def counted(self, told: Summary) -> Counted:
+        """Return all requests, the early ones in short. `told`: of `with_later`."""
+        return Counted(self.counters, self.gaps, told.requests)
+
+    def gaps_in(self, told: Summary) -> pa.Table | None:
+        """Return the gaps of all requests, without ends; None: they cannot be told. `told`: of `with_later`."""
+        return self.counted(told).found(shared_connections(told.users))
 
     def connections(self, facts: Iterable[pa.Table], silences: pa.Table) -> pa.Table:
         """Return the connections on which produces outlasted a standstill (`connections_in`), perhaps with others.
@@ -64,7 +68,7 @@ class InShort(NamedTuple):
 
 
 def in_short(before: InShort | None, facts: pa.Table, until_us: int) -> InShort:
-    """Return what all facts before a moment tell, of which no line of a request is missing but in silences.
+    """Return what all facts before a moment tell, of which by clients' numbers no line was lost.
 
     `before`: what those before an earlier moment tell; `facts`: all since then that are before the later one.
     NeedsAllError: these alone do not tell what a standstill around the earlier moment did.
@@ -73,12 +77,12 @@ def in_short(before: InShort | None, facts: pa.Table, until_us: int) -> InShort:
     silences = silences_of_all(told.pieces)
     ended = silences.filter(pc.less(silences["first"], until_us))
     woken = connections_in(facts, ended) if before is None else before.connections([facts], ended)
-    counters = COUNTER_SCHEMA.empty_table() if before is None else before.counters
-    counters, kept = counted(counters, told.requests, shared_connections(told.users), until_us)
+    every = Counted.of(told.requests) if before is None else before.counted(told)
+    counters, gaps, kept = counted(every, shared_connections(told.users), until_us)
     span = span_of(told.spans)
     told = told._replace(
         heard=told.heard if span is None else heard_in_short(told.heard, until_us, span[0]),
         pieces=pieces_in_short(told.pieces),
         requests=kept,
     )
-    return InShort(until_us, told, counters, woken.filter(woken["woken"]).cast(CONNECTION_SCHEMA))
+    return InShort(until_us, told, counters, gaps, woken.filter(woken["woken"]).cast(CONNECTION_SCHEMA))

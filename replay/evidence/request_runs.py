@@ -2,7 +2,7 @@
 
 A client of which a log has all numbers on every connection has no gap, and to see that, few rows of a piece of its
 requests are enough: the runs of numbers that follow each other. Only of other clients all requests are needed at once,
-since a number that is missing on one connection may have been sent on another (`missing_lines`).
+since a number that is missing on one connection may have been sent on another (`client_gaps`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.arrays.columns import differing, numbers
+from replay.evidence.client_gaps import GAP_SCHEMA, gaps_in, next_begun
 from replay.evidence.client_requests import NAME, PLACE_SCHEMA, by_client
-from replay.evidence.missing_lines import GAP_SCHEMA, gaps_in, next_begun
 from schemas.model import BOOL, INT32, INT64, STRING
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from pipelines.overview.cluster import overview_of
 from pipelines.spark.buckets import bucket_of, divided
 from pipelines.stages.carried import Carried, Carrying, as_bytes, from_bytes, is_before
 from pipelines.stages.order import in_parts
-from pipelines.stages.order_marks import is_whole
 from pipelines.stages.partition_order import CHANGES, order_tables
 from pipelines.stages.standing_windows import StandingWindows
 from pipelines.warehouse.superseded import engine_version
@@ -73,7 +72,7 @@ class CarryingRuns(HourlyRuns):
         carrying = Carrying.of(stands, some, self.length_us, engine_version(), before)
         if carrying is not None:
             carrying.least = self.worth
-            carrying.begin(some, cluster.names, is_whole=is_whole(cluster.missing))
+            carrying.begin(some, cluster.names, loses_lines=cluster.missing.loses_lines)
         parted: defaultdict[int, list[pa.Table]] = defaultdict(list)
         are_early: defaultdict[int, list[bool]] = defaultdict(list)
         for is_early, rows in in_parts([some], cluster.names, carrying):

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from replay.evidence.client_gaps import gaps_in
 from replay.evidence.client_requests import PLACE_SCHEMA, REQUEST_SCHEMA
-from replay.evidence.counted_requests import COUNTER_SCHEMA, counted, is_nothing_missing
-from replay.evidence.missing_lines import gaps_in
+from replay.evidence.counted_requests import Counted, counted
 from replay.evidence.steady import NeedsAllError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SECOND_US = 1_000_000
 END_US = 1_000 * SECOND_US
@@ -60,36 +63,56 @@ def told(sent: list[Sent]) -> pa.Table:
     return pa.table([pa.array(columns[one.name], one.type) for one in REQUEST_SCHEMA], schema=REQUEST_SCHEMA)
 
 
-def is_whole(sent: list[Sent]) -> bool:
-    """Whether no request is missing, by looking at all of them."""
-    return not pc.any(pc.greater(gaps_in(told(sent), NONE_SHARED)["lines"], 0)).as_py()
+def without(sent: list[Sent], which: Callable[[Sent], bool]) -> list[Sent]:
+    """The requests but for some, which the client counts and does not send."""
+    return [one for one in sent if not which(one)]
+
+
+def gaps(sent: list[Sent]) -> list[dict[str, Any]]:
+    """The gaps that are found by looking at all requests."""
+    return rows_of(gaps_in(told(sent), NONE_SHARED))
+
+
+def rows_of(found: pa.Table) -> list[dict[str, Any]]:
+    """Gaps without ends, in order."""
+    rows = found.filter(pc.greater(found["lines"], 0))
+    return sorted(rows.to_pylist(), key=str)
+
+
+def in_short(sent: list[Sent]) -> Counted:
+    """What is told in short of all that a client has sent, which is not under way any more."""
+    return counted(Counted.of(told(sent)), NONE_SHARED, 10 * END_US)
 
 
 class Run(NamedTuple):
-    """A run that looked at what is new: what it said, what is so, and how many requests it kept."""
+    """A run that looked at what is new: the gaps that it found, those that there are, how many requests it kept."""
 
-    said: bool
-    is_so: bool
+    found: list[dict[str, Any]] | None
+    are: list[dict[str, Any]]
     kept: int
+    settled: int  # gaps between requests of which none was kept
 
 
 def runs_over(sent: list[Sent], random: Random) -> list[Run]:
     """Runs at random moments, each of which goes on from what the last one kept of what was done well before it."""
-    found, counters, kept, begin = [], COUNTER_SCHEMA.empty_table(), REQUEST_SCHEMA.empty_table(), 0
+    runs, nothing, begin = [], Counted.of(REQUEST_SCHEMA.empty_table()), 0
+    before = nothing
     for cut in [*sorted(random.sample(range(END_US), 9)), END_US + 10 * SECOND_US]:
-        some = pa.concat_tables([kept, told([one for one in sent if begin <= one.done_us < cut])])
-        said = is_nothing_missing(counters, some, NONE_SHARED)
-        is_so = is_whole([one for one in sent if one.done_us < cut])
-        found.append(Run(said, is_so, len(kept)))
-        if not is_so:
-            return found
-        if not said:  # then all requests are looked at again
-            counters, kept, begin = COUNTER_SCHEMA.empty_table(), REQUEST_SCHEMA.empty_table(), 0
+        new = told([one for one in sent if begin <= one.done_us < cut])
+        found = before._replace(kept=pa.concat_tables([before.kept, new])).found(NONE_SHARED)
+        are = gaps([one for one in sent if one.done_us < cut])
+        runs.append(Run(None if found is None else rows_of(found), are, len(before.kept), len(before.gaps)))
+        if found is None:  # then all requests are looked at again
+            before, begin = nothing, 0
         horizon = max(cut - random.choice([0, SECOND_US, 20 * SECOND_US]), begin)
-        early = pa.concat_tables([kept, told([one for one in sent if begin <= one.done_us < horizon])])
-        counters, kept = counted(counters, early, NONE_SHARED, horizon)
-        begin = horizon
-    return found
+        early = told([one for one in sent if begin <= one.done_us < horizon])
+        try:
+            before = counted(before._replace(kept=pa.concat_tables([before.kept, early])), NONE_SHARED, horizon)
+        except NeedsAllError:
+            before, begin = nothing, 0
+        else:
+            begin = horizon
+    return runs
 
 
 @pytest.mark.parametrize("counts", ["across", "apart"])
@@ -99,14 +122,29 @@ def test_a_client_of_which_nothing_is_missing_needs_its_last_requests_only(seed:
     random = Random(seed)  # noqa: S311 - nothing secret
     sent = sent_by(random, across=counts == "across", lives=lives)
     # What is under way as a recording begins, or as a life ends, may look like a gap; it is not what is asked here.
-    found = [run for run in runs_over(sent, random) if run.is_so]
+    found = [run for run in runs_over(sent, random) if not run.are]
     assert len(found) > 1
-    assert all(run.said for run in found)
+    assert all(run.found == [] for run in found)
     assert max(run.kept for run in found) < len(sent) // 3
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_it_is_never_said_that_nothing_is_missing_where_something_is(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(8))
+def test_of_a_client_that_left_out_some_numbers_the_gaps_are_handed_on(seed: int) -> None:
+    """It counted requests for telemetry and did not send them, and it lost a broker while requests were under way."""
+    random = Random(100 + seed)  # noqa: S311 - nothing secret
+    sent = sent_by(random, across=True, lives=1)
+    numbers = [one.correlation_id for one in sent if one.broker_id == 2 and one.taken_us < END_US // 2]
+    sent = without(sent, lambda one: one.correlation_id == 7)  # telemetry
+    sent = without(sent, lambda one: one.broker_id == 2 and one.correlation_id >= numbers[-2])  # it died
+    runs = runs_over(sent, random)
+    assert all(run.found == run.are for run in runs if run.found is not None)
+    assert sum(run.found is None for run in runs) < 4
+    assert runs[-1].settled
+    assert runs[-1].kept < len(sent) // 3
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_gaps_that_are_found_are_those_of_all_requests(seed: int) -> None:
     random = Random(1000 + seed)  # noqa: S311 - nothing secret
     sent = [
         one
@@ -115,22 +153,30 @@ def test_it_is_never_said_that_nothing_is_missing_where_something_is(seed: int) 
     ]
     for _ in range(random.choice([0, 1, 3])):
         del sent[random.randrange(len(sent))]
-    assert all(run.is_so for run in runs_over(sent, random) if run.said)
+    if random.random() < 0.5:
+        sent = without(sent, lambda one: one.correlation_id == 5)
+    assert all(run.found == run.are for run in runs_over(sent, random) if run.found is not None)
 
 
 def test_a_request_that_is_missing_is_found_though_those_before_are_not_looked_at() -> None:
     sent = sent_by(Random(3), across=True, lives=1)  # noqa: S311 - nothing secret
     whole = [one for one in sent if one.done_us < 500 * SECOND_US]
-    counters, kept = counted(COUNTER_SCHEMA.empty_table(), told(whole), NONE_SHARED, 500 * SECOND_US)
+    before = counted(Counted.of(told(whole)), NONE_SHARED, 500 * SECOND_US)
     later = [one for one in sent if one.done_us >= 500 * SECOND_US]
-    assert len(kept) < len(whole) // 4
-    assert is_nothing_missing(counters, pa.concat_tables([kept, told(later)]), NONE_SHARED)
+    assert len(before.kept) < len(whole) // 4
+    every = before._replace(kept=pa.concat_tables([before.kept, told(later)]))
+    found = every.found(NONE_SHARED)
+    assert found is not None
+    assert not len(found)
     lost = next(one for one in later if one.taken_us > 700 * SECOND_US)
-    rest = [one for one in later if one != lost]
-    assert not is_nothing_missing(counters, pa.concat_tables([kept, told(rest)]), NONE_SHARED)
+    rest = without(later, lambda one: one == lost)
+    found = before._replace(kept=pa.concat_tables([before.kept, told(rest)])).found(NONE_SHARED)
+    assert found is not None
+    assert rows_of(found) == gaps(without(sent, lambda one: one == lost))
+    assert set(found["lost"].to_pylist()) == {1}  # on each connection that went on
     # Nor is it taken for granted if a connection turns out to carry requests of several clients.
     shared = pa.table({"broker_id": [lost.broker_id], "connection": [lost.connection]}, schema=PLACE_SCHEMA)
-    assert not is_nothing_missing(counters, pa.concat_tables([kept, told(later)]), shared)
+    assert every.found(shared) is None
 
 
 def test_of_a_client_whose_numbers_prove_nothing_no_request_is_kept() -> None:
@@ -141,19 +187,21 @@ def test_of_a_client_whose_numbers_prove_nothing_no_request_is_kept() -> None:
     for name, value in fetches.items():
         sent = sent.set_column(places[name], REQUEST_SCHEMA.field(name), pa.array([value] * len(sent)))
     early, later = sent.slice(0, len(sent) // 2), sent.slice(len(sent) // 2)
-    counters, kept = counted(COUNTER_SCHEMA.empty_table(), early, NONE_SHARED, END_US)
-    assert (len(counters), len(kept)) == (1, 0)
-    assert is_nothing_missing(counters, later, NONE_SHARED)
-    assert counted(counters, later, NONE_SHARED, 2 * END_US).counters.equals(counters)
+    before = counted(Counted.of(early), NONE_SHARED, END_US)
+    assert [len(part) for part in before] == [1, 0, 0]
+    found = before._replace(kept=later).found(NONE_SHARED)
+    assert found is not None
+    assert not len(found)
+    assert counted(before._replace(kept=later), NONE_SHARED, 2 * END_US).counters.equals(before.counters)
     heartbeat = later.set_column(places["unkept"], REQUEST_SCHEMA.field("unkept"), pa.array([True] * len(later)))
-    assert not is_nothing_missing(counters, heartbeat, NONE_SHARED)
+    assert before._replace(kept=heartbeat).found(NONE_SHARED) is None
     with pytest.raises(NeedsAllError):
-        counted(counters, heartbeat, NONE_SHARED, 2 * END_US)
+        counted(before._replace(kept=heartbeat), NONE_SHARED, 2 * END_US)
 
 
 def test_numbers_of_before_make_all_requests_be_looked_at_again() -> None:
     sent = sent_by(Random(4), across=True, lives=1)  # noqa: S311 - nothing secret
-    counters, kept = counted(COUNTER_SCHEMA.empty_table(), told(sent), NONE_SHARED, END_US)
+    before = in_short(sent)
     again = sent[len(sent) // 2]._replace(taken_us=END_US + 1)
-    assert not is_nothing_missing(counters, pa.concat_tables([kept, told([again])]), NONE_SHARED)
-    assert np.all(counters["until"].to_numpy() >= again.correlation_id)
+    assert before._replace(kept=pa.concat_tables([before.kept, told([again])])).found(NONE_SHARED) is None
+    assert np.all(before.counters["until"].to_numpy() >= again.correlation_id)

@@ -13,8 +13,8 @@ from hourly_runs import lines
 from test_counted_requests import Sent, sent_by, told
 
 from replay.evidence import request_runs
+from replay.evidence.client_gaps import gaps_in
 from replay.evidence.client_requests import PLACE_SCHEMA
-from replay.evidence.missing_lines import gaps_in
 from replay.evidence.request_runs import gaps_in_pieces
 
 if TYPE_CHECKING:

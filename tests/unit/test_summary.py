@@ -21,10 +21,11 @@ from pipelines.overview.coverage import Coverage, coverage_told
 from pipelines.recording.recording import discover
 from pipelines.spark.buckets import divided
 from replay.evidence.broker_pauses import AWAKE_US
+from replay.evidence.client_gaps import GAP_SCHEMA
 from replay.evidence.client_requests import bucket_of_clients, shared_connections
 from replay.evidence.cluster import WHOLE, Cluster, cluster_told, collected, collected_of
 from replay.evidence.coverage import REQUEST_LOG
-from replay.evidence.missing_lines import GAP_SCHEMA, MissingLines
+from replay.evidence.missing_lines import MissingLines
 from replay.evidence.request_runs import gaps_in_pieces
 from replay.evidence.standstills import connections_in, connections_together
 from replay.evidence.summary import SUMMED, put_together, summary_of
