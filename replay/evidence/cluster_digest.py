@@ -14,20 +14,14 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-import pyarrow as pa
-
-from replay.arrays.digests import mixed, row_hashes
 from replay.evidence.metadata_log import PART, Parts
+from replay.evidence.missing_digests import MissingUntil
 from replay.evidence.rows import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable
 
-    from replay.arrays.digests import Hashes
-    from replay.arrays.ints import Ints
     from replay.evidence.cluster import Cluster
-    from replay.evidence.missing_lines import Gap, MissingLines
 
 DIGEST_BYTES: Final = 16
 # Told topic by topic, or with an end of its own to each partition, or not at all.
@@ -66,7 +60,7 @@ class ToldOfCluster:
 
     def partition(self, topic: str, latest_us: int, last_record: int) -> str:
         """The digest of what a partition is told. `latest_us`: its last line; `last_record`: of the metadata log."""
-        parts, missing, until = self.parts, self.cluster.missing, latest_us + AHEAD_US
+        parts, until = self.parts, latest_us + AHEAD_US
         end = max(last_record, self.last_record) + 1
         log = (
             parts.told, parts.snapshots, parts.epochs, parts.begin,
@@ -74,29 +68,14 @@ class ToldOfCluster:
             [(first, min(last, end)) for first, last in parts.extents if first <= end],
             None if parts.last_us is None else min(parts.last_us, until),
         )  # fmt: skip
-        lines = (self.cuts(until), *(as_of(one, until) for one in missing.stretches))
+        lines = (self.missing.before(until), self.missing.later(until))
         return digest_of([self.topic(topic), log, lines, self.expiry(latest_us)])
 
     @cached_property
-    def every_cut(self) -> tuple[Ints, list[Hashes]]:
-        """Since when lines are missing on connections, rising, and the sums of the digests of these cuts up to each."""
-        cuts = self.cluster.missing.cuts
-        since = np.concatenate([np.zeros(0, np.int64), *(mine.since for mine in cuts.values())])
-        each = np.repeat(np.arange(len(cuts)), [len(mine.since) for mine in cuts.values()])
-        told = {
-            "broker_id": np.array([broker for broker, _ in cuts], np.int64)[each],
-            "connection": pa.array([name for _, name in cuts], pa.string()).take(pa.array(each)),
-            "number": np.concatenate([np.zeros(0, np.int64), *(mine.number for mine in cuts.values())]),
-        }
-        order = np.argsort(since, kind="stable")
-        hashes = row_hashes(pa.table(told))[order]
-        return since[order], [np.cumsum(words, dtype=np.uint64) for words in (hashes, mixed(hashes))]
-
-    def cuts(self, until: int) -> list[int]:
-        """The digest of the cuts of all connections up to a time."""
-        since, sums = self.every_cut
-        count = int(np.searchsorted(since, until, "right"))
-        return [count, *(int(words[count - 1]) for words in sums if count)]
+    def missing(self) -> MissingUntil:
+        """The lines that are missing, of all brokers and on all connections."""
+        missing = self.cluster.missing
+        return MissingUntil(missing, {broker for of in missing.stretches for broker in of}, missing.cuts)
 
     @cached_property
     def marks(self) -> tuple[list[int], list[str]]:
@@ -125,40 +104,6 @@ class ToldOfCluster:
             topics = [(one, cluster.topics.get(one)) for _, one in created]
             self.topics[name] = digest_of([self.everyone, created, topics, *self.by_topic.get(name, ())])
         return self.topics[name]
-
-
-def as_of(gaps: Mapping[int, Sequence[Gap]], until: int) -> dict[int, tuple[list[tuple[int, int]], bool]]:
-    """Each broker's gaps up to a time, and whether there are any later ones."""
-    return {
-        broker: ([(one.since, min(one.until, until)) for one in mine if one.since <= until], mine[-1].since > until)
-        for broker, mine in gaps.items()
-        if mine
-    }
-
-
-def missing_until(
-    missing: MissingLines, until: int, brokers: Collection[int], connections: Collection[tuple[int, str]]
-) -> list[Any]:
-    """What is known to be missing of some brokers before a time; that it goes on behind it is not told.
-
-    `connections`: those whose cuts are told.
-    """
-    found: list[Any] = []
-    for of in missing.stretches:
-        begun = [(broker, one) for broker in brokers for one in of.get(broker, ()) if one.since < until]
-        found.append(sorted((broker, one.since, min(one.until, until)) for broker, one in begun))
-    for place in sorted(missing.cuts.keys() & {*connections}):
-        cuts = np.array(missing.cuts[place])
-        if numbers := cuts[0, cuts[1] < until].tolist():
-            found.append((place, numbers))
-    return found
-
-
-def how_many_missing(missing: MissingLines, brokers: Collection[int], connections: Iterable[tuple[int, str]]) -> int:
-    """Return of how many stretches and cuts that would tell."""
-    stretches = (of.get(one, ()) for of in missing.stretches for one in brokers)
-    cuts = (missing.cuts[place].number for place in missing.cuts.keys() & {*connections})
-    return sum(map(len, stretches)) + sum(map(len, cuts))
 
 
 def digest_of(values: Iterable[Any]) -> str:

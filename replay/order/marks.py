@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from replay.arrays.digests import row_hashes, sum_of
 from replay.arrays.ints import NEVER
 from replay.engine.moves import new_moves
-from replay.evidence.cluster_digest import digest_of, how_many_missing, missing_until
+from replay.evidence.cluster_digest import digest_of
+from replay.evidence.missing_digests import MissingUntil
 from replay.evidence.request_columns import RequestColumns
 from replay.evidence.request_times import phases
 from replay.evidence.roles import restarts_at
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from replay.arrays.records import Records
     from replay.engine.event_record import EventRecord
     from replay.evidence.epochs import Leads
-    from replay.evidence.missing_lines import MissingLines
     from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.rows import Row
     from replay.evidence.tenures import Tenure
@@ -52,7 +52,6 @@ OF_REQUESTS: Final = (
     "append", "ack", "produce_refused", "fetch_read", "fetch_update", "fetch_apply", "consumer_read"
 )  # fmt: skip
 OF_HW_LINES: Final = "high_watermark_updated"
-MOST_MISSING: Final = 2_000  # stretches, which each mark is compared by
 MARKED: Final = 4  # so many of the newest boundaries: later ones are always among them, and facts come late by little
 
 
@@ -97,9 +96,7 @@ class Ground(NamedTuple):
     opened: list[tuple[int, int]]  # when produces came whose leader epoch is uncertain, and their base offsets
     rejoined: list[tuple[int, int, int]]  # brokers that came back in that epoch: see `rejoined_in`
     lasts: list[LastFetch]  # of each follower, in that epoch and in older ones
-    missing: MissingLines
-    leaders: set[int]  # up to that epoch
-    connections: list[tuple[int, str]]  # on which the partition was fetched from; none, if no connection has cuts
+    missing: MissingUntil  # of those who led up to that epoch, and on the connections on which it was fetched from
 
     def at(self, us: int) -> str:
         """Return a digest of what can bear upon events before a moment."""
@@ -110,7 +107,7 @@ class Ground(NamedTuple):
 
     def missing_at(self, us: int) -> str:
         """Return a digest of the lines that are known to be missing up to shortly behind a moment."""
-        return digest_of(missing_until(self.missing, us + SPAN_US, self.leaders, self.connections))
+        return digest_of(self.missing.before(us + SPAN_US))
 
     def is_awake_at(self, us: int) -> bool:
         """Whether the leader did not stand still at a moment, nor shortly before."""
@@ -121,8 +118,7 @@ class Ground(NamedTuple):
 def ground_of(facts: PartitionFacts, epoch: int) -> Ground | None:
     """Return what was found out up to a leader epoch.
 
-    None: there is no such epoch, nobody led in it, requests in it bear upon more than their neighbours, or lines are
-    missing all the time.
+    None: there is no such epoch, nobody led in it, or requests in it bear upon more than their neighbours.
     """
     tenure = next((one for one in facts.tenures if one.epoch == epoch), None)
     if tenure is None or tenure.leader < 0 or facts.throttled:
@@ -132,8 +128,6 @@ def ground_of(facts: PartitionFacts, epoch: int) -> Ground | None:
     led = {one.epoch: one.leader for one in facts.tenures if one.epoch <= tenure.epoch}
     leaders = {*led.values()}
     connections = connections_of(facts.by_kind["fetch"]) if facts.missing.cuts else []  # mostly there are none
-    if how_many_missing(facts.missing, leaders, connections) > MOST_MISSING:
-        return None
     starts, spoken = up_to(facts.starts, tenure.epoch), up_to(facts.spoken, tenure.epoch)
     began = [batch_starts(facts, tenure, replica) for replica in sorted(facts.followers(tenure))]
     stated = (facts.versions, facts.kafka_version, facts.inter_broker_protocol, spoken, facts.settings)
@@ -147,9 +141,7 @@ def ground_of(facts: PartitionFacts, epoch: int) -> Ground | None:
         facts.opened,
         rejoined_in(facts, tenure),
         last_fetches(facts, tenure),
-        facts.missing,
-        leaders,
-        connections,
+        MissingUntil(facts.missing, leaders, connections),
     )
 
 
