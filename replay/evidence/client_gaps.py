@@ -46,6 +46,9 @@ SLACK_US = 50_000  # stamps of two brokers' logs, each late by some milliseconds
 MOST_CLIENTS = 64  # as many of one name on one host are told apart
 IN_FLIGHT = 5  # max.in.flight.requests.per.connection
 GIVEN_UP_US = 30_000_000  # request.timeout.ms
+NUMBERS = 1 << 32  # a client counts in 32 bits, on from the least number after the greatest
+RESERVED = NUMBERS // 2 - 8  # SaslClientAuthenticator.MIN_RESERVED_CORRELATION_ID; `NetworkClient` leaves these out
+FAR = 1 << 30  # numbers of one client that are further from zero, on both sides, are from before that and after
 FIRST_NUMBERS = 16  # a client that has found its brokers asks for telemetry with one of these
 
 
@@ -60,6 +63,7 @@ def gaps_in(requests: pa.Table, shared: pa.Table) -> pa.Table:
 def host_gaps(requests: pa.Table) -> pa.Table:
     """Requests of one client on one host (`REQUEST_SCHEMA`), some twice -> its gaps and ends (`GAP_SCHEMA`)."""
     broker, number, taken, *traits = (numbers(requests[name]) for name in REQUEST_SCHEMA.names[2:])
+    number = counted_on(number, int(number.max()))
     connection = requests["connection"].combine_chunks()
     name = numbers(connection.indices)
     order = np.lexsort((taken, number, name, broker))
@@ -77,7 +81,7 @@ def host_gaps(requests: pa.Table) -> pa.Table:
     ends = {
         "broker_id": connections.broker,
         "connection": connections.name,
-        "correlation_id": connections.last,
+        "correlation_id": as_sent(connections.last),
         "since_us": taken[last],
         "until_us": ends_of(broker, taken, first),
         "lines": np.zeros(len(first), np.int64),
@@ -86,6 +90,16 @@ def host_gaps(requests: pa.Table) -> pa.Table:
         "proves": np.zeros(len(first), np.bool_),
     }
     return pa.concat_tables([gap_rows(gaps, connections), pa.table(ends, schema=GAP_SCHEMA)])
+
+
+def counted_on(number: Ints, greatest: int) -> Ints:
+    """Numbers of a client as it would have counted without an end. `greatest`: of all that it sent."""
+    return np.where((number < -FAR) & (greatest > FAR), number + NUMBERS, number)
+
+
+def as_sent(number: Ints) -> Ints:
+    """Return the numbers as they were sent."""
+    return (number + NUMBERS // 2) % NUMBERS - NUMBERS // 2
 
 
 class Connections(NamedTuple):
@@ -152,14 +166,15 @@ def gaps_between(number: Ints, taken: Ints, of: Ints, count: int) -> Gaps:
 def gap_rows(gaps: Gaps, connections: Connections) -> pa.Table:
     """Return those gaps of a client in which lines may be missing (`GAP_SCHEMA`)."""
     are_complete = connections.are_complete()[gaps.of]
-    unsent = is_under_way(gaps.missing, connections.last) | is_skipped(gaps.missing)
-    missing, sent = (np.bincount(gaps.at[which], minlength=len(gaps.of)) for which in (unsent | ~unsent, ~unsent))
+    unsent = is_under_way(gaps.missing, connections.last) | is_skipped(gaps.missing) | is_reserved(gaps.missing)
+    missing = np.bincount(gaps.at, minlength=len(gaps.of))
+    sent = np.bincount(gaps.at[~unsent], minlength=len(gaps.of))
     lost = np.where(are_complete, np.where(gaps.are_wide, gaps.lines, sent), 0)
     kept = np.flatnonzero((gaps.are_wide | (missing > 0)) & (are_complete | connections.fetches[gaps.of]))
     rows = {
         "broker_id": connections.broker[gaps.of],
         "connection": connections.name.take(pa.array(gaps.of)),
-        "correlation_id": gaps.number,
+        "correlation_id": as_sent(gaps.number),
         "since_us": gaps.since,
         "until_us": gaps.until,
         "lines": gaps.lines,
@@ -255,8 +270,14 @@ def is_under_way(missing: Ints, last: Ints) -> Flags:
 
 def is_skipped(missing: Ints) -> Flags:
     """Whether each number is the one that a client counts but does not send when brokers have no telemetry."""
-    early = missing < FIRST_NUMBERS
+    early = (missing >= 0) & (missing < FIRST_NUMBERS)
     return early & (len(np.unique(missing[early])) == 1)
+
+
+def is_reserved(missing: Ints) -> Flags:
+    """Whether each number is for authentication only, of which the request log has no line."""
+    reserved: Flags = (missing >= RESERVED) & (missing < NUMBERS // 2)
+    return reserved
 
 
 def ends_of(broker: Ints, taken: Ints, first: Ints) -> Ints:

@@ -54,6 +54,20 @@ def test_number_that_is_missing_on_a_connection_is_a_lost_line() -> None:
     assert not missing.any_in(2, us(150), us(160))
 
 
+def test_a_client_counts_on_from_the_least_number_after_the_greatest() -> None:
+    """Of the last eight before that it may leave out those that authentication has for itself."""
+    greatest, least = 2**31 - 1, -(2**31)
+    assert gaps_in(requests([greatest - 1, greatest, least, least + 1])).holes == {}
+    before = range(greatest - 20, greatest - 7)
+    assert gaps_in(requests([*before, least, least + 1])).holes == {}
+    assert [hole.lines for hole in gaps_in(requests([*before[:-1], least])).holes[1]] == [1]
+    missing = gaps_in(requests([greatest, least, least + 2, least + 3]))
+    assert [hole.lines for hole in missing.holes[1]] == [1]
+    fetches = requests([least, least + 2, least + 3], **FOLLOWER)
+    missing = gaps_in([*requests([greatest - 1, greatest], **FOLLOWER), *fetches])
+    assert [missing.any_between(*pair) for pair in pairwise(fetches)] == [True, False]
+
+
 def test_numbers_of_the_quorums_clients_show_no_lost_lines() -> None:
     numbers = [*range(10), 11, 12, 14, 17]  # while the other controller was down
     assert gaps_in(requests(numbers, client_id="raft-client-1", kind="fetch")).holes == {}
