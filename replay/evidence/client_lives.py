@@ -16,7 +16,6 @@ from replay.arrays.alike import alike
 from replay.arrays.columns import differing, numbers
 from replay.arrays.ints import NEVER
 from replay.evidence.client_gaps import SLACK_US, Connections, Gaps, sent_since
-from replay.protocol.state import NONE
 from schemas.model import INT32, INT64, STRING
 
 if TYPE_CHECKING:
@@ -35,7 +34,9 @@ SETTLED_SCHEMA: Final = pa.schema(
         pa.field("missing", pa.list_(INT64)),  # which of these the client did not send to another broker
     ]
 )
+BELOW_ALL: Final = -NEVER  # numbers; they are counted in 32 bits, and below zero after the greatest
 APART_US: Final = 4 * SLACK_US  # between two lives
+NO_LIFE: Final = -1
 Place = tuple[int, str]  # a broker and a connection to it
 
 
@@ -67,13 +68,13 @@ class Life:
 
     @property
     def until(self) -> int:
-        """Up to which number requests on any of its connections are known; NONE: on none."""
-        return max((row["until"] for row in self.known.values()), default=NONE)
+        """Up to which number requests on any of its connections are known; BELOW_ALL: on none."""
+        return max((row["until"] for row in self.known.values()), default=BELOW_ALL)
 
     def limits(self) -> Ints:
         """For each request that is there: up to which number those of its connection are known."""
-        every = self.until if self.is_across else NONE
-        of_place = np.full(int(self.lines.place.max(initial=NONE)) + 1, every)
+        every = self.until if self.is_across else BELOW_ALL
+        of_place = np.full(int(self.lines.place.max(initial=-1)) + 1, every)
         for place, row in self.known.items():
             of_place[place : place + 1] = row["until"]
         found: Ints = of_place[self.lines.place]
@@ -98,7 +99,7 @@ class Client:
 
     def connections(self) -> Connections:
         """Return all connections, by their places."""
-        last = np.full(len(self.places), NONE)
+        last = np.full(len(self.places), BELOW_ALL)
         np.maximum.at(last, self.place, numbers(self.rows["correlation_id"]))
         kinds = np.zeros((len(TRAITS), len(self.places)), np.bool_)
         np.logical_or.at(kinds.T, self.place, self.traits.T)
@@ -161,20 +162,21 @@ class Client:
         return out[before.shape[1] :]
 
     def lives(self) -> list[Life] | None:
-        """Return its lives, of which only the last may go on; None: an earlier one does."""
+        """Return its lives, of which only the last may go on; None: an earlier one does, or was not all there."""
         lines = self.lines()
-        of_place = np.full(len(self.places), NONE)
+        of_place = np.full(len(self.places), NO_LIFE)
         for row in self.known:
             of_place[self.places[row["broker_id"], row["connection"]]] = row["life"]
-        last = int(of_place.max(initial=NONE))
+        last = int(of_place.max(initial=NO_LIFE))
         of_known = of_place[lines.place]
-        if ((of_known != NONE) & (of_known < last)).any():
+        over = max((row["ended_us"] for row in self.known if row["life"] < last), default=-NEVER)
+        if ((of_known != NO_LIFE) & (of_known < last)).any() or (lines.taken <= over + APART_US).any():
             return None
         reached = max((row["ended_us"] for row in self.known), default=-NEVER)
-        reached = max(reached, int(lines.taken[of_known != NONE].max(initial=-NEVER)))
+        reached = max(reached, int(lines.taken[of_known != NO_LIFE].max(initial=-NEVER)))
         for place, begun, ended in spans_of(lines):
-            if of_place[place] == NONE:
-                last += last == NONE or begun > reached + APART_US
+            if of_place[place] == NO_LIFE:
+                last += last == NO_LIFE or begun > reached + APART_US
                 of_place[place] = last
                 reached = max(reached, ended)
         found = [Life(lines.where(of_place[lines.place] == number)) for number in range(last + 1)]

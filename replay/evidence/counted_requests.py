@@ -2,9 +2,10 @@
 
 To see a gap in a client's numbers, all its requests are looked at (`client_gaps`). Of two kinds of client little of
 them matters for what comes later: one that counts on each connection by itself, and has left out no number on any, and
-one that counts across its connections, and has sent no number twice. Of these each connection's last request is kept,
-those of the last seconds, and the gaps between others. Of one whose numbers prove nothing, as a consumer's in a
-filtered log, none is. Of other clients all requests are.
+one that counts across its connections, and has sent no number twice in one life (`client_lives`). Of these each
+connection's last request is kept, with the numbers that the client has not sent since, the requests of the last
+seconds, and the gaps between others. Of one whose numbers prove nothing, as a consumer's in a filtered log, nothing is.
+Of other clients all requests are.
 
 What is found is what `gaps_in` finds in all requests. It may happen that this cannot be told, if a client does
 something that it rarely does, such as to go on with a connection of an earlier life; then all requests have to be
@@ -22,20 +23,20 @@ import pyarrow.compute as pc
 
 from replay.arrays.columns import numbers
 from replay.arrays.ints import NEVER
-from replay.evidence.client_gaps import GAP_SCHEMA, IN_FLIGHT, Gaps, gap_rows, gaps_together, host_gaps
-from replay.evidence.client_lives import SETTLED_SCHEMA, TRAITS, Client, Life
+from replay.evidence.client_gaps import GAP_SCHEMA, IN_FLIGHT, Gaps, counted_on, gap_rows, gaps_together, host_gaps
+from replay.evidence.client_lives import BELOW_ALL, SETTLED_SCHEMA, TRAITS, Client, Life
 from replay.evidence.client_requests import NAMES, REQUEST_SCHEMA, by_client, host_of
 from replay.evidence.later_gaps import COUNTER_SCHEMA, MOST_ABSENT, absent_between, gaps_of_life, sent_between
 from replay.evidence.steady import NeedsAllError
-from replay.protocol.state import NONE
 from schemas.model import STRING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from replay.arrays.ints import Flags
 
 UNDER_WAY_US: Final = 30_000_000  # after a request that takes longer, all of its client have to be looked at again
+MOST_GAPS: Final = 1_000  # of a client, between requests that are not kept; of one that has more, all are kept
 NOTHING_BETWEEN: Final = {"absent": [], "least_us": NEVER, "most_us": -NEVER}
 
 Row = dict[str, Any]
@@ -78,9 +79,18 @@ class Counted(NamedTuple):
                 of[row["client_id"], host_of(row["connection"])].append(row)
         for rows in by_client(self.kept, shared):
             of_client = rows["client_id"][0].as_py(), host_of(rows["connection"][0].as_py())
-            yield Client(of_client[0], known.pop(of_client, []), settled.pop(of_client, []), rows)
+            before = known.pop(of_client, [])
+            yield Client(of_client[0], before, settled.pop(of_client, []), counting_on(rows, before))
         for of_client, told in known.items():
             yield Client(of_client[0], told, settled.pop(of_client, []), REQUEST_SCHEMA.empty_table())
+
+
+def counting_on(rows: pa.Table, known: list[Row]) -> pa.Table:
+    """Return a client's requests with numbers that go on without an end. `known`: its connections."""
+    number = numbers(rows["correlation_id"])
+    greatest = max(int(number.max()), *(row["until"] for row in known if row["until"] is not None), BELOW_ALL)
+    place = rows.schema.get_field_index("correlation_id")
+    return rows.set_column(place, REQUEST_SCHEMA.field(place), pa.array(counted_on(number, greatest)))
 
 
 def counted(before: Counted, shared: pa.Table, until_us: int) -> Counted:
@@ -158,7 +168,7 @@ def counted_of(client: Client, until_us: int) -> tuple[list[Row], list[Row], pa.
     if lives is None:
         return client.known, client.gaps, client.rows
     names, count = list(client.places), lines_of(lives)
-    limit = np.full(len(names), NONE)
+    limit = np.full(len(names), BELOW_ALL)
     made: list[Row] = []
     settled = list(client.gaps)
     for number, life in enumerate(lives):
@@ -175,6 +185,10 @@ def counted_of(client: Client, until_us: int) -> tuple[list[Row], list[Row], pa.
             told = {"client_id": client.client_id, "connection": connection, "broker_id": broker, "life": number}
             made.append({**told, **row})
         settled += client.rows_of(gaps.where(gaps.number + gaps.lines < life.until))
+    if len(settled) > MOST_GAPS:
+        if client.known:
+            raise NeedsAllError
+        return [], [], client.rows
     return made, settled, client.rows.filter(pa.array(numbers(client.rows["correlation_id"]) > limit[client.place]))
 
 
@@ -185,8 +199,10 @@ def counters_of(life: Life, gaps: Gaps, traits: Flags, until_us: int) -> dict[in
     """
     lines = life.lines
     if life.known:
+        if not len(lines.number):
+            return life.known
         is_across = life.is_across
-    elif gaps.are_wide.any() or len(gaps.missing) > MOST_ABSENT:
+    elif gaps.are_wide.any() or np.bincount(gaps.at, minlength=1).max() > MOST_ABSENT:
         return {}
     elif len(np.unique(lines.number)) == len(lines.number):
         is_across = True
@@ -195,12 +211,12 @@ def counters_of(life: Life, gaps: Gaps, traits: Flags, until_us: int) -> dict[in
     else:
         return {}
     before = life.until
-    until = max(before, int(lines.number[lines.taken <= until_us].max(initial=NONE)))
+    until = max(before, int(lines.number[lines.taken <= until_us].max(initial=BELOW_ALL)))
     found = dict(life.known)
     for place in np.unique(lines.place).tolist():
         mine = lines.where(lines.place == place)
         if not is_across:
-            until = int(mine.number[mine.taken <= until_us].max(initial=NONE))
+            until = int(mine.number[mine.taken <= until_us].max(initial=BELOW_ALL))
         mine = mine.where(mine.number <= until)
         if len(mine.number):
             old = found.get(place)
@@ -219,20 +235,19 @@ def counters_of(life: Life, gaps: Gaps, traits: Flags, until_us: int) -> dict[in
         since = np.maximum(np.array([row["number"] for row in found.values()], np.int64), before)
         every = np.full(len(since), until)
         sent = sent_between(lines, since, every)
-        if sent.absent.sum() > MOST_ABSENT:
-            if life.known:
-                raise NeedsAllError
-            return {}
-        absent = absent_between(lines, since, every, sent.absent)
-        for place, *told in zip([*found], absent, sent.least.tolist(), sent.most.tolist(), strict=True):
-            found[place] = {**found[place], "until": until, **and_between(found[place], *told)}
+        few = sent.absent <= MOST_ABSENT
+        absent = iter(absent_between(lines, since[few], every[few]))
+        for place, is_few, *of_others in zip([*found], few, sent.least.tolist(), sent.most.tolist(), strict=True):
+            told = and_between(found[place], next(absent) if is_few else None, *of_others)
+            found[place] = {**found[place], "until": until, **told}
     return {place: {**row, "across": is_across} for place, row in found.items()}
 
 
-def and_between(row: Mapping[str, Any], absent: list[int], least: int, most: int) -> Row:
+def and_between(row: Row, absent: list[int] | None, least: int, most: int) -> Row:
     """Return what is known of the numbers behind a connection's last one, together with more of them."""
+    every = None if absent is None or row["absent"] is None else [*row["absent"], *absent]
     return {
-        "absent": [*row["absent"], *absent],
+        "absent": None if every is None or len(every) > MOST_ABSENT else every,
         "least_us": min(row["least_us"], least),
         "most_us": max(row["most_us"], most),
     }

@@ -68,7 +68,7 @@ class InShort(NamedTuple):
 
 
 def in_short(before: InShort | None, facts: pa.Table, until_us: int) -> InShort:
-    """Return what all facts before a moment tell, of which by clients' numbers no line was lost.
+    """Return what all facts before a moment tell, of which no log loses lines (`MissingLines.loses_lines`).
 
     `before`: what those before an earlier moment tell; `facts`: all since then that are before the later one.
     NeedsAllError: these alone do not tell what a standstill around the earlier moment did.

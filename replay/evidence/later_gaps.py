@@ -10,7 +10,7 @@ import pyarrow as pa
 from replay.arrays.columns import differing
 from replay.arrays.ints import NEVER
 from replay.evidence.client_gaps import NO_GAPS, SLACK_US, Gaps, gaps_between, sent_since
-from replay.evidence.client_lives import TRAITS
+from replay.evidence.client_lives import BELOW_ALL, TRAITS
 from schemas.model import BOOL, INT32, INT64, STRING
 
 if TYPE_CHECKING:
@@ -19,23 +19,24 @@ if TYPE_CHECKING:
     from replay.arrays.ints import Ints
     from replay.evidence.client_lives import Life, Lines
 
-MOST_ABSENT: Final = 1_000  # numbers of a life that its client did not send; of more, all requests are looked at
-COUNTER_SCHEMA: Final = pa.schema(
+MOST_ABSENT: Final = 100  # numbers in one gap, or since a connection's last request; where more are, they are not told
+COUNTER_SCHEMA: Final = pa.schema(  # a connection of a client, and its requests that are not kept
     [
         pa.field("client_id", STRING),
         pa.field("connection", STRING),
         pa.field("broker_id", INT32),
         pa.field("life", INT64),  # of the client, from 0 on; null: of a client of which nothing has to be known
         pa.field("across", BOOL),  # whether the client counts across its connections
-        pa.field("until", INT64),  # requests of the life, or of the connection, up to this number are not kept:
-        pa.field("lines", INT64),  # how many there are of these on this connection,
-        *(pa.field(trait, BOOL) for trait in TRAITS),  # of which kinds (`REQUEST_SCHEMA`),
-        pa.field("number", INT64),  # the last of them,
-        pa.field("last_us", pa.list_(INT64)),  # when a handler took that up, the last of these, and those before it,
-        pa.field("ended_us", INT64),  # and when the latest of all
-        pa.field("absent", pa.list_(INT64)),  # numbers behind `number` up to `until` that the client did not send,
-        pa.field("least_us", INT64),  # and when the earliest of those that it
-        pa.field("most_us", INT64),  # sent was taken up, and since when the latest may have been sent
+        pa.field("until", INT64),  # their greatest number; of a client that counts so, on any connection of the life
+        pa.field("lines", INT64),  # how many they are
+        *(pa.field(trait, BOOL) for trait in TRAITS),  # whether one of them is so (`REQUEST_SCHEMA`)
+        pa.field("number", INT64),  # of the last of them
+        pa.field("last_us", pa.list_(INT64)),  # when the last of them were taken up
+        pa.field("ended_us", INT64),  # when the latest of all was
+        # Of the numbers behind `number` up to `until`, where a client counts across its connections:
+        pa.field("absent", pa.list_(INT64)),  # those that it did not send; null: too many
+        pa.field("least_us", INT64),  # when the earliest of the others was taken up
+        pa.field("most_us", INT64),  # since when the latest of the others may have been sent
     ]
 )
 
@@ -54,7 +55,7 @@ def gaps_of_life(life: Life, count: int) -> Gaps | None:
     `count`: of all lines of the client. A gap's connection is told by its place among the client's.
     """
     if life.known:
-        return later_gaps(life, count)
+        return later_gaps(life, count) if len(life.lines.number) else NO_GAPS
     place, number, taken = life.lines[:3]
     found = gaps_between(number, taken, np.cumsum(differing(place)) - 1, count)
     return found._replace(of=np.unique(place)[found.of])
@@ -75,14 +76,14 @@ def later_gaps(life: Life, count: int) -> Gaps | None:
     left_out = number[first + 1] - number[first] - 1
     behind, until = np.maximum(number[first], life.until), number[first + 1] - 1
     sent = sent_between(life.lines, behind, until)
-    told = (sent.least >= low) & (sent.most <= high) & (left_out <= count)
+    told = (sent.least >= low) & (sent.most <= high) & (left_out <= count) & (sent.absent <= MOST_ABSENT)
     before = np.flatnonzero(number[first] < life.until).tolist()  # between what is known of a connection and what came
     rows = {k: life.known[int(place[first[k]])] for k in before}
     for k, row in rows.items():
-        told[k] &= row["least_us"] >= low[k] and row["most_us"] <= high[k]
-    if not told.all() or sent.absent.sum() > MOST_ABSENT:
+        told[k] &= row["absent"] is not None and row["least_us"] >= low[k] and row["most_us"] <= high[k]
+    if not told.all():
         return None
-    absent = absent_between(life.lines, behind, until, sent.absent)
+    absent = absent_between(life.lines, behind, until)
     for k, row in rows.items():
         absent[k] = [*row["absent"], *absent[k]]
     at = np.repeat(np.arange(len(first)), [len(some) for some in absent])
@@ -119,10 +120,18 @@ def sent_between(lines: Lines, behind: Ints, until: Ints) -> Sent:
     return Sent(until - behind - (stop - first), np.where(is_any, least, NEVER), np.where(is_any, most, -NEVER))
 
 
-def absent_between(lines: Lines, behind: Ints, until: Ints, count: Ints) -> list[list[int]]:
-    """Return which numbers of the stretches the client did not send. `count`: how many, as `sent_between` says."""
-    stretches = zip(behind.tolist(), until.tolist(), count.tolist(), strict=True)
+def absent_between(lines: Lines, behind: Ints, until: Ints) -> list[list[int]]:
+    """Return which numbers of the stretches, as of `sent_between`, the client did not send; they should be few."""
+    edges = np.concatenate([[BELOW_ALL], np.sort(lines.number), [NEVER]])
+    is_apart = edges[1:] > edges[:-1] + 1
+    first, last = edges[:-1][is_apart] + 1, edges[1:][is_apart] - 1  # numbers without lines
+    begin, end = np.searchsorted(last, behind, "right"), np.searchsorted(first, until, "right")
+    stretches = zip(behind.tolist(), until.tolist(), begin.tolist(), end.tolist(), strict=True)
     return [
-        np.setdiff1d(np.arange(low + 1, high + 1), lines.number).tolist() if many else []
-        for low, high, many in stretches
+        [
+            number
+            for one, other in zip(first[k:stop].tolist(), last[k:stop].tolist(), strict=True)
+            for number in range(max(one, low + 1), min(other, high) + 1)
+        ]
+        for low, high, k, stop in stretches
     ]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from replay.evidence import counted_requests, later_gaps
 from replay.evidence.client_gaps import gaps_in
 from replay.evidence.client_requests import PLACE_SCHEMA, REQUEST_SCHEMA
 from replay.evidence.counted_requests import Counted, counted
@@ -155,6 +156,9 @@ def test_gaps_that_are_found_are_those_of_all_requests(seed: int) -> None:
         del sent[random.randrange(len(sent))]
     if random.random() < 0.5:
         sent = without(sent, lambda one: one.correlation_id == 5)
+    # A client that sends long enough counts on from the least of all 32-bit numbers.
+    first = random.choice([0, 0, -(2**31), 2**31 - 100])
+    sent = [one._replace(correlation_id=(one.correlation_id + first + 2**31) % 2**32 - 2**31) for one in sent]
     assert all(run.found == run.are for run in runs_over(sent, random) if run.found is not None)
 
 
@@ -205,3 +209,52 @@ def test_numbers_of_before_make_all_requests_be_looked_at_again() -> None:
     again = sent[len(sent) // 2]._replace(taken_us=END_US + 1)
     assert before._replace(kept=pa.concat_tables([before.kept, told([again])])).found(NONE_SHARED) is None
     assert np.all(before.counters["until"].to_numpy() >= again.correlation_id)
+
+
+def on_one(port: int, broker: int, numbers: range, since: int) -> list[Sent]:
+    """Requests on one connection, ten a second."""
+    place = f"b{broker}:9092-10.0.0.7:{port}-0-0"
+    every = enumerate(numbers)
+    return [Sent("shop", place, broker, one, since + k * 100_000, since + k * 100_000 + 500) for k, one in every]
+
+
+def test_a_late_line_of_an_earlier_life_makes_all_requests_be_looked_at_again() -> None:
+    """It was taken up before the client started again, on a connection that has no other line."""
+    first = without(on_one(1000, 1, range(1_000), 0), lambda one: one.correlation_id == 500)
+    before = in_short([*first, *on_one(2000, 1, range(100), 200 * SECOND_US)])
+    assert before.gaps["missing"].to_pylist() == [[500]]
+    late = on_one(1001, 2, range(500, 501), 50 * SECOND_US)
+    assert before._replace(kept=told(late)).found(NONE_SHARED) is None
+    later = on_one(2000, 1, range(100, 110), 300 * SECOND_US)
+    found = before._replace(kept=told(later)).found(NONE_SHARED)
+    assert found is not None
+    assert found["lost"].to_pylist() == [1]
+
+
+def test_how_much_is_handed_on_of_missing_numbers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counted_requests, "MOST_GAPS", 2)
+    monkeypatch.setattr(later_gaps, "MOST_ABSENT", 3)
+    monkeypatch.setattr(counted_requests, "MOST_ABSENT", 3)
+    idle, busy = on_one(1000, 1, range(10), 0), on_one(1001, 2, range(10, 5_000), SECOND_US)
+    # Of a connection since whose last request many numbers are missing it is not told which.
+    before = in_short(without([*idle, *busy], lambda one: one.correlation_id % 500 in {1, 2} and one.broker_id == 2))
+    assert not len(before.counters)  # too many gaps
+    assert len(before.kept) == 10 + 4_990 - 18
+    before = in_short(without([*idle, *busy], lambda one: one.correlation_id in {100, 101, 200, 201}))
+    assert before.counters.sort_by("broker_id")["absent"].to_pylist() == [None, []]
+    again = before._replace(kept=told(on_one(1000, 1, range(5_000, 5_001), 600 * SECOND_US)))
+    assert again.found(NONE_SHARED) is None
+    with pytest.raises(NeedsAllError):
+        counted(again, NONE_SHARED, END_US)
+    third = without(on_one(1001, 2, range(5_000, 5_100), 600 * SECOND_US), lambda one: one.correlation_id == 5_050)
+    with pytest.raises(NeedsAllError):
+        counted(before._replace(kept=told(third)), NONE_SHARED, END_US)
+
+
+def test_each_of_many_numbers_that_are_left_out_is_found() -> None:
+    sent = on_one(1000, 1, range(40_000), 0)
+    before = in_short(sent[:20_000])
+    later = without(sent[20_000:], lambda one: one.correlation_id % 50 == 0)
+    found = before._replace(kept=told(later)).found(NONE_SHARED)
+    assert found is not None
+    assert len(found) == 400
