@@ -167,7 +167,7 @@ class Renewal:
         whole = OF_THE_CLUSTER.of(later.read(*given, (), of_kinds)) if are_any else FACTS.arrow_schema.empty_table()
         overview = carried.overview(self.recording_id, whole, later.slices(ROWS, TOLD))
         cluster = cluster_told(overview.cluster, self.settings, overview.coverage.missing)
-        if cluster.names != carried.names or cluster.missing.loses_lines or not are_rising(later):
+        if cluster.names != carried.names or not are_rising(later):
             raise NeedsAllError
         return overview
 

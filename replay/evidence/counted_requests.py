@@ -167,7 +167,7 @@ def counted_of(client: Client, until_us: int) -> tuple[list[Row], list[Row], pa.
     lives = client.lives()
     if lives is None:
         return client.known, client.gaps, client.rows
-    names, count = list(client.places), lines_of(lives)
+    names, count, traits = list(client.places), lines_of(lives), client.traits
     limit = np.full(len(names), BELOW_ALL)
     made: list[Row] = []
     settled = list(client.gaps)
@@ -175,7 +175,7 @@ def counted_of(client: Client, until_us: int) -> tuple[list[Row], list[Row], pa.
         gaps = gaps_of_life(life, count)
         if gaps is None:
             raise NeedsAllError
-        counters = counters_of(life, gaps, client.traits, until_us)
+        counters = counters_of(life, gaps, traits, until_us)
         if not counters:  # of this life all requests are kept, so they are of those that follow
             break
         life.known = counters

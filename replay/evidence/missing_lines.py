@@ -98,7 +98,7 @@ class MissingLines:
     @property
     def loses_lines(self) -> bool:
         """Whether some log lost lines near each other, so that others may be missing at ends of connections."""
-        return any(crowded(around(mine), mine) for mine in self.holes.values())
+        return any(len(around(mine)) < len(mine) for mine in self.holes.values())
 
     @property
     def is_empty(self) -> bool:
