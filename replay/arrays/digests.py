@@ -52,8 +52,19 @@ def sum_of(hashes: Hashes) -> tuple[int, int]:
 
 def sums_of(hashes: Hashes, begins: Ints) -> list[tuple[int, int]]:
     """Return the same for each stretch of rows, by where they begin; none is empty."""
-    both = (np.add.reduceat(words, begins, dtype=np.uint64) for words in (hashes, mixed(hashes ^ _SECOND)))
+    both = (np.add.reduceat(words, begins, dtype=np.uint64) for words in _summed(hashes))
     return list(zip(*(sums.tolist() for sums in both), strict=True))
+
+
+def running_sums(hashes: Hashes) -> tuple[Hashes, Hashes]:
+    """Return the same over all rows up to each."""
+    first, second = (np.cumsum(words, dtype=np.uint64) for words in _summed(hashes))
+    return first, second
+
+
+def _summed(hashes: Hashes) -> tuple[Hashes, Hashes]:
+    """Return the two words of each row that are summed up."""
+    return hashes, mixed(hashes ^ _SECOND)
 
 
 def added(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from replay.arrays.digests import mixed, row_hashes
+from replay.arrays.digests import row_hashes, running_sums
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -27,8 +27,7 @@ class Sums(NamedTuple):
     def of(cls, us: Ints, rows: pa.Table) -> Sums:
         """Return the sums over rows; `us`: the time of each."""
         order = np.argsort(us, kind="stable")
-        hashes = row_hashes(rows)[order]
-        return cls(us[order], (np.cumsum(hashes, dtype=np.uint64), np.cumsum(mixed(hashes), dtype=np.uint64)))
+        return cls(us[order], running_sums(row_hashes(rows)[order]))
 
     def before(self, us: int) -> int:
         """Return how many rows are from before a time."""

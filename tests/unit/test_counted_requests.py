@@ -1,4 +1,4 @@
-"""Whether any client's request is missing, told from its last requests and from what is known of those before."""
+"""A client's gaps, found in its last requests and in what is known of those before."""
 
 from __future__ import annotations
 
@@ -80,6 +80,11 @@ def rows_of(found: pa.Table) -> list[dict[str, Any]]:
     return sorted(rows.to_pylist(), key=str)
 
 
+def with_later(before: Counted, requests: pa.Table) -> Counted:
+    """What is told in short, and the requests since."""
+    return before._replace(kept=pa.concat_tables([before.kept, requests]))
+
+
 def in_short(sent: list[Sent]) -> Counted:
     """What is told in short of all that a client has sent, which is not under way any more."""
     return counted(Counted.of(told(sent)), NONE_SHARED, 10 * END_US)
@@ -100,7 +105,7 @@ def runs_over(sent: list[Sent], random: Random) -> list[Run]:
     before = nothing
     for cut in [*sorted(random.sample(range(END_US), 9)), END_US + 10 * SECOND_US]:
         new = told([one for one in sent if begin <= one.done_us < cut])
-        found = before._replace(kept=pa.concat_tables([before.kept, new])).found(NONE_SHARED)
+        found = with_later(before, new).found(NONE_SHARED)
         are = gaps([one for one in sent if one.done_us < cut])
         runs.append(Run(None if found is None else rows_of(found), are, len(before.kept), len(before.gaps)))
         if found is None:  # then all requests are looked at again
@@ -108,7 +113,7 @@ def runs_over(sent: list[Sent], random: Random) -> list[Run]:
         horizon = max(cut - random.choice([0, SECOND_US, 20 * SECOND_US]), begin)
         early = told([one for one in sent if begin <= one.done_us < horizon])
         try:
-            before = counted(before._replace(kept=pa.concat_tables([before.kept, early])), NONE_SHARED, horizon)
+            before = counted(with_later(before, early), NONE_SHARED, horizon)
         except NeedsAllError:
             before, begin = nothing, 0
         else:
@@ -168,13 +173,13 @@ def test_a_request_that_is_missing_is_found_though_those_before_are_not_looked_a
     before = counted(Counted.of(told(whole)), NONE_SHARED, 500 * SECOND_US)
     later = [one for one in sent if one.done_us >= 500 * SECOND_US]
     assert len(before.kept) < len(whole) // 4
-    every = before._replace(kept=pa.concat_tables([before.kept, told(later)]))
+    every = with_later(before, told(later))
     found = every.found(NONE_SHARED)
     assert found is not None
     assert not len(found)
     lost = next(one for one in later if one.taken_us > 700 * SECOND_US)
     rest = without(later, lambda one: one == lost)
-    found = before._replace(kept=pa.concat_tables([before.kept, told(rest)])).found(NONE_SHARED)
+    found = with_later(before, told(rest)).found(NONE_SHARED)
     assert found is not None
     assert rows_of(found) == gaps(without(sent, lambda one: one == lost))
     assert set(found["lost"].to_pylist()) == {1}  # on each connection that went on
@@ -207,7 +212,7 @@ def test_numbers_of_before_make_all_requests_be_looked_at_again() -> None:
     sent = sent_by(Random(4), across=True, lives=1)  # noqa: S311 - nothing secret
     before = in_short(sent)
     again = sent[len(sent) // 2]._replace(taken_us=END_US + 1)
-    assert before._replace(kept=pa.concat_tables([before.kept, told([again])])).found(NONE_SHARED) is None
+    assert with_later(before, told([again])).found(NONE_SHARED) is None
     assert np.all(before.counters["until"].to_numpy() >= again.correlation_id)
 
 
