@@ -255,18 +255,26 @@ class Merged(NamedTuple):
         last = np.unique(taken["chain"][::-1], return_index=True)[1]
         return bool(taken["whole"][::-1][last].all())
 
+    def done_at(self, count: int) -> list[tuple[Records[OperationRecord], int]]:
+        """Return each chain, and how many of its operations have been taken as a whole, after so many pieces."""
+        done = Counter(self.pieces["chain"][:count][self.pieces["whole"][:count] == 1].tolist())
+        return [(one, done[int(one["chain"][0])]) for one in self.chains]
+
     def is_dated_at(self, count: int) -> bool:
         """Whether each chain's next operation, after so many pieces, has times that the one before does not change."""
-        done = Counter(self.pieces["chain"][:count][self.pieces["whole"][:count] == 1].tolist())
-        taken = [(one, done[int(one["chain"][0])]) for one in self.chains]
         return all(
-            min(int(one["est"][k]), int(one["hi"][k])) >= int(one["lo"][k - 1]) for one, k in taken if 0 < k < len(one)
+            min(int(one["est"][k]), int(one["hi"][k])) >= int(one["lo"][k - 1])
+            for one, k in self.done_at(count)
+            if 0 < k < len(one)
         )
+
+    def is_timely_at(self, count: int, us: int) -> bool:
+        """Whether nothing of long before a moment comes only after so many pieces: requests of then may be left out."""
+        return all(int(one["hi"][k:].min()) >= us - SPAN_US for one, k in self.done_at(count) if k < len(one))
 
     def heads_at(self, count: int, until: int) -> tuple[str, ...]:
         """Return the names of each chain's next operation, after so many pieces, but for those from `until` on."""
-        done = Counter(self.pieces["chain"][:count][self.pieces["whole"][:count] == 1].tolist())
-        following = [(one, k) for one in self.chains if len(one) > (k := done[int(one["chain"][0])])]
+        following = [(one, k) for one, k in self.done_at(count) if k < len(one)]
         heads = [int(one["first"][k]) for one, k in following if one["lo"][k] < until]
         return tuple(sorted(names_of(self.rows, np.array(heads, np.int64))))
 
@@ -358,7 +366,10 @@ def marks_in(
     for one in held:
         count = int(np.searchsorted(begins, one.seq - merged.begin, side="right")) - 1
         if count < 1 or not (
-            merged.is_whole_at(count) and merged.is_dated_at(count) and ground.is_awake_at(one.window)
+            merged.is_whole_at(count)
+            and merged.is_dated_at(count)
+            and merged.is_timely_at(count, one.window)
+            and ground.is_awake_at(one.window)
         ):
             continue
         at = int(begins[count])

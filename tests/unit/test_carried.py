@@ -6,6 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from carrying_runs import CarryingRuns
 from hourly_runs import HourlyRuns, lines, steps_of
@@ -78,6 +79,17 @@ def test_an_order_of_what_is_new_finds_what_one_of_everything_finds(
     if not (elections or late):
         assert any(seconds)
         assert max(stepwise.read[-2:]) < facts * 2 // 3
+
+
+@pytest.mark.usefixtures("seconds")
+@pytest.mark.parametrize("seed", [1, 5])
+def test_what_is_ordered_behind_a_mark_though_it_came_long_before_is_not_left_out(tmp_path: Path, seed: int) -> None:
+    """Of request logs alone: nothing says when the second leader began, and its batches come before all fetches."""
+    MadeCluster(Shape(events=4_500, partitions=1, elections=1, flaps=0, seed=seed), tmp_path / "made").write()
+    facts, stated = facts_of(tmp_path / "made")
+    facts = facts.filter(pc.is_valid(facts["client_id"]))
+    steps = steps_of(facts, len(facts) // 3, Random(seed), 6, 0)  # noqa: S311 - nothing secret
+    make_what_one_run_makes(CarryingRuns(), steps, facts, stated)
 
 
 def seldom_written(folder: Path, seed: int) -> tuple[pa.Table, dict[str, Any]]:
