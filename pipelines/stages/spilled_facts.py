@@ -7,28 +7,26 @@ any case is kept: the lines that are no requests, and the first request on each 
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict
 from functools import cached_property
 from heapq import heapify, heappop
 from operator import attrgetter
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.spark.buckets import by_partition, divided
-from pipelines.spark.packed import rows_of_buffer, stream_of
-from pipelines.stages.spilled_events import scratch
+from pipelines.stages.fact_file import FactFile
 from replay.arrays.columns import numbers_of, texts
 from replay.arrays.digests import added, row_hashes, sum_of
 from replay.arrays.ints import NEVER
 from replay.arrays.memory import give_back
 from replay.evidence.clock_steps import SET_BACK, STEP_COLUMNS, RisingLines, steadied
 from replay.evidence.steady import (
+    ADDITION,
     FACT_COLUMNS,
+    MARKER,
     Facts,
     Sums,
     extremes,
@@ -36,6 +34,7 @@ from replay.evidence.steady import (
     first_on_connections,
     kept,
     lasts_of,
+    open_spans,
 )
 from replay.evidence.steady_times import MARGIN_US, Series, SteadyTime, steady_times
 from replay.protocol.state import NONE
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from replay.arrays.digests import Hashes
-    from replay.arrays.ints import Flags
+    from replay.arrays.ints import Flags, Ints
     from replay.evidence.steady_times import Hole
 
 HELD: Final = 50_000  # facts of a bucket in memory at most, if those of one partition are more; others wait in a file
@@ -79,7 +78,7 @@ class Piece(NamedTuple):
     requests: Span  # when the first request came, and until when the last one took
     sums: tuple[int, int]  # of the digests of facts that are no decisions
     lines: pa.Table | None  # what is no request, if there is any
-    lasts: dict[int, int]  # when each follower fetched last
+    lasts: dict[tuple[int, int], int]  # when the last came of each follower and producer, see `steady.lasts_of`
 
 
 class Peaks:
@@ -110,37 +109,6 @@ class Peaks:
         return copied(self.tables[0], np.isin(self.pieces, pieces))
 
 
-class FactFile:
-    """A file that facts are written to; it is gone when this object is."""
-
-    def __init__(self) -> None:
-        """Nothing is written yet."""
-        self.folder = TemporaryDirectory(prefix="tidemark-facts-", dir=scratch(), ignore_cleanup_errors=True)
-        self.file = (Path(self.folder.name) / "facts").open("w+b", buffering=0)
-        self.end = 0
-
-    def append(self, rows: pa.Table) -> tuple[int, int]:
-        """Write rows; return where they stand, and in how many bytes."""
-        return self.append_stream(stream_of(rows))
-
-    def append_stream(self, given: bytes | pa.Buffer) -> tuple[int, int]:
-        """Write the rows of a stream; return the same."""
-        stream = memoryview(given)
-        at, size = self.end, len(stream)
-        while stream:
-            stream = stream[self.file.write(stream) :]
-        self.end += size
-        return at, size
-
-    def read(self, at: int, size: int, wanted: tuple[str, ...] | None = None) -> pa.Table:
-        """Return the rows that stand there, with all their columns or only the wanted ones."""
-        return rows_of_buffer(self.buffer(at, size), wanted)
-
-    def buffer(self, at: int, size: int) -> pa.Buffer:
-        """Return the bytes of the stream that stands there."""
-        return pa.py_buffer(os.pread(self.file.fileno(), size, at))
-
-
 class SpilledFacts:
     """The facts of one partition: some of them are in memory, the others in a file."""
 
@@ -155,6 +123,7 @@ class SpilledFacts:
         self.peaks = Peaks()
         self.is_barred = False  # whether there are facts that bar an order from going on
         self.series: list[Series] = []  # of all pieces
+        self.said: list[tuple[Ints, Ints, Flags]] = []  # of transactions, see `steady.open_spans`
         # The first fact on each connection: when it came, the number of its piece, and its row there.
         self.firsts: dict[tuple[int, str], tuple[int, int, int]] = {}
         self.opening_rows: defaultdict[int, list[int]] = defaultdict(list)  # by number of piece, see `find_openings`
@@ -188,6 +157,8 @@ class SpilledFacts:
             return
         self.note(rows, facts)
         self.series += facts.series()
+        of_transactions = facts.only((facts.are(MARKER) | facts.are(ADDITION)) & (facts.who != NONE))
+        self.said.append((of_transactions.who, of_transactions.us, of_transactions.are(MARKER)))
         is_request, greatest = facts.kind != NONE, extremes(facts, NEVER)
         if greatest.any():
             self.peaks.add(len(self.pieces), slim(rows).filter(pa.array(greatest)))
@@ -226,6 +197,12 @@ class SpilledFacts:
     def times(self) -> list[SteadyTime]:
         """When the partition was steady; all facts are in the file, and none bars an order from going on."""
         return steady_times(self.series)
+
+    @cached_property
+    def transactions(self) -> tuple[Ints, Ints]:
+        """When transactions began, and when they ended; all facts are in the file."""
+        who, us, ends = (np.concatenate(columns) for columns in zip(*self.said, strict=True))
+        return open_spans(who, us, ends)
 
     @cached_property
     def were_clocks_steady(self) -> bool:
@@ -297,7 +274,7 @@ class SpilledFacts:
     def until(self, end: int, holes: Sequence[Hole] = ()) -> pa.Table:
         """Return the facts that came before a moment, without requests in holes, as `steady.kept` says it.
 
-        Of a follower's last fetches in each hole there may be some more.
+        Of the last of a follower or a producer in each hole there may be some more.
         """
         return joined_rows([*self.some(end, holes)]).drop_columns(HASH)
 
@@ -335,16 +312,16 @@ class SpilledFacts:
     def pieces_in(self, holes: Sequence[Hole]) -> set[int]:
         """Return the numbers of the pieces that need not be read: all of their requests lie in a hole.
 
-        Those with a follower's last fetch in it have to be.
+        Those with the last in it of a follower or a producer have to be.
         """
         found: set[int] = set()
         for hole in holes:
-            lasts: dict[int, tuple[int, int]] = {}
+            lasts: dict[tuple[int, int], tuple[int, int]] = {}
             for number, piece in enumerate(self.pieces):
                 if piece.requests.least > hole.begin and piece.requests.most < hole.end:
                     found.add(number)
-                    for replica, us in piece.lasts.items():
-                        lasts[replica] = max(lasts.get(replica, (us, number)), (us, number))
+                    for whose, us in piece.lasts.items():
+                        lasts[whose] = max(lasts.get(whose, (us, number)), (us, number))
             found -= {number for _, number in lasts.values()}
         return found
 

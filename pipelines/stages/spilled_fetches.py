@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from pipelines.spark.buckets import divided
 from pipelines.spark.packed import rows_of_buffer
-from pipelines.stages.spilled_facts import FactFile, joined_rows, released
+from pipelines.stages.fact_file import FactFile
+from pipelines.stages.spilled_facts import joined_rows, released
 from replay.arrays.columns import differing, numbers, numbers_of
 from replay.arrays.ints import NEVER
 from replay.evidence.session_lines import NUMBERED, numbered

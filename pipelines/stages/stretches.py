@@ -16,7 +16,7 @@ from pipelines.stages.spilled_events import SpilledEvents
 from replay.arrays.ints import NEVER
 from replay.arrays.memory import give_back
 from replay.engine.stamps import STAMP_LATE_US
-from replay.evidence.steady import bears_on_neighbours
+from replay.evidence.steady import bears_on_neighbours, may_have_a_mark
 from replay.evidence.steady_times import MARGIN_US, RESENT_US, both, holes_at, time_at
 from replay.order.marks import MARKED, Grid, Mark
 from replay.order.order import order_of, order_on
@@ -103,7 +103,7 @@ def with_those_that_can(facts: SpilledFacts, stretches: Stretches) -> Stretches:
     found: list[int] = []
     end = NEVER
     for turn in reversed(stretches.turns):
-        if can_go_on(facts, turn - stretches.length_us, turn, end):
+        if are_told(facts, turn, stretches.end_of(turn)) and can_go_on(facts, turn - stretches.length_us, turn, end):
             found.append(turn)
             end = stretches.end_of(turn)
     return stretches._replace(turns=found[::-1])
@@ -128,13 +128,20 @@ def can_begin(facts: SpilledFacts, stretches: Stretches, since: Since | None) ->
     return bears_on_neighbours(some, since.time, since.at.window, until)
 
 
+def are_told(facts: SpilledFacts, turn: int, end: int) -> bool:
+    """Whether a stretch with the facts up to an end knows how all transactions end that are open at its last mark."""
+    begins, ends = facts.transactions
+    return not bool(((begins < turn) & (ends >= end)).any())
+
+
 def can_go_on(facts: SpilledFacts, since: int, until: int, end: int) -> bool:
     """Whether the order of the facts up to an end can go on from the mark at `since`, of which `until` is the next."""
     time = time_at(facts.times, since)
     if time is None:
         return False
     some = facts.facts_until(end, holes_at(facts.times, since), since)
-    return bears_on_neighbours(some, time, since, until)
+    are_marks = may_have_a_mark(some, since) and may_have_a_mark(some, until)
+    return are_marks and bears_on_neighbours(some, time, since, until)
 
 
 def by_stretches(

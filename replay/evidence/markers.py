@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from replay.arrays.ints import NEVER
 from replay.engine.codes import ENDS_OF_A_WAIT
 from replay.engine.stamps import STAMP_EARLY_US
@@ -23,7 +25,9 @@ from replay.evidence.request_times import local_window, phases
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from replay.arrays.ints import Ints
     from replay.evidence.batch_ends import Extents
+    from replay.evidence.epochs import Place
     from replay.evidence.rows import Row
     from replay.evidence.views import Indexed
 
@@ -98,23 +102,65 @@ def producers_of(facts: Indexed) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def producer_of(producers: dict[str, list[tuple[int, int]]], row: Row) -> int | None:
-    """The id that the producer of a produce had; None: no line tells.
+def producer_of(producers: dict[str, list[tuple[int, int]]], name: str | None, us: int) -> int | None:
+    """The id that the producer of a batch had; None: no line tells. `us`: the stamp of its produce.
 
     A partition is added to the transaction before the batch is taken.
     """
-    told = producers.get(row["transactional_id"] or "", ())
+    told = producers.get(name or "", ())
     if not told:
         return None
-    k = bisect_right(told, phases(row).stamp, key=lambda one: one[0])
+    k = bisect_right(told, us, key=lambda one: one[0])
     return told[max(k - 1, 0)][1]
 
 
-def outcome_of(outcomes: dict[str, list[TransactionOutcome]], epoch: int, row: Row) -> str | None:
-    """How the transaction of a produce ended; None if it has none, or if that is unknown."""
-    ends = outcomes.get(row["transactional_id"] or "", ())
-    k = bisect_right(ends, (epoch, phases(row).local), key=lambda end: end[:2])
+def outcome_of(outcomes: dict[str, list[TransactionOutcome]], name: str | None, epoch: int, us: int) -> str | None:
+    """How the transaction of a batch ended; None if it has none, or if that is unknown.
+
+    `epoch`, `us`: of the leader at that time, and when it appended the batch.
+    """
+    ends = outcomes.get(name or "", ())
+    k = bisect_right(ends, (epoch, us), key=lambda end: end[:2])
     return ends[k].name if k < len(ends) else None
+
+
+class Transactions(NamedTuple):
+    """The batches of transactions, by transactional id, and what is known of each."""
+
+    batches: dict[str, list[tuple[int, int, int]]]  # when each was appended, its produce's stamp, and the epoch: rising
+    outcomes: dict[str, list[TransactionOutcome]]
+    producers: dict[str, list[tuple[int, int]]]
+
+    def at(self, us: int, epoch: int) -> list[tuple[str, str, int]]:
+        """Return how the last transactions of before a moment ended, by whose they are, and who the producers were.
+
+        If that is known, no later line says it of those before. `epoch`: batches of later ones do not count.
+        """
+        found = []
+        for name, batches in self.batches.items():
+            k = bisect_left(batches, (us,))
+            while k and batches[k - 1][2] > epoch:
+                k -= 1
+            if k:
+                local, stamp, of = batches[k - 1]
+                ended, producer = outcome_of(self.outcomes, name, of, local), producer_of(self.producers, name, stamp)
+                found.append((name, ended or "", -1 if producer is None else producer))
+        return found
+
+
+def transactions_of(
+    produces: Sequence[Row],
+    places: Sequence[Place],
+    outcomes: dict[str, list[TransactionOutcome]],
+    producers: dict[str, list[tuple[int, int]]],
+) -> Transactions:
+    """Return the batches of transactions, as far as it is certain in which leader epoch they came (`places`)."""
+    batches: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+    for row, (epoch, sure) in zip(produces, places, strict=True) if producers or outcomes else ():
+        if row["transactional_id"] and sure and epoch is not None:
+            at = phases(row)
+            batches[row["transactional_id"]].append((at.local, at.stamp, epoch))
+    return Transactions({name: sorted(told) for name, told in batches.items()}, outcomes, producers)
 
 
 class Markers:
@@ -131,6 +177,7 @@ class Markers:
         """`rows`: the tenure's markers; `marks`: known offsets, rising; the others as in `appends`."""
         self.stretches: list[MarkerStretch] = []
         self.by_first: dict[int, MarkerStretch] = {}
+        self.apart: Ints | None = None  # see `parted`; None: there are no markers
         missing = not rows and any(row["transactional_id"] for row in placed.values())
         if not rows and not missing:
             return
@@ -140,6 +187,7 @@ class Markers:
             self.open_all(min(base for base, row in placed.items() if row["transactional_id"]))
         else:
             self.count(extents)
+            self.apart = self.parted(rows, placed)
             self.settle(rows)
 
     def open_all(self, first: int) -> None:
@@ -164,6 +212,21 @@ class Markers:
             if len(roomy) == 1 or count in (0, sum(one.room for one in roomy)):
                 for one in roomy:
                     one.told = count if len(roomy) == 1 else min(one.room, count)
+
+    def parted(self, rows: Sequence[Row], placed: dict[int, Row]) -> Ints:
+        """When batches were appended, at the earliest, of which it is certain on which side of them each marker stands.
+
+        What is found out of markers on the one side does not bear on those on the other. In ascending order.
+        """
+        linked = np.zeros(len(self.stretches) + 1, np.int64)
+        for row in rows:
+            found = self.places_of(row)
+            if found:
+                linked[min(found) + 1] += 1
+                linked[max(found) + 1] -= 1
+        free = np.flatnonzero(np.cumsum(linked)[:-1] == 0).tolist()
+        bases = (self.stretches[k].first for k in free)
+        return np.sort(np.array([local_window(phases(placed[base])).lo for base in bases if base in placed], np.int64))
 
     def settle(self, rows: Sequence[Row]) -> None:
         """Place markers that have one place left, as long as there are any; others may be in any of their places."""

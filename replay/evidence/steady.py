@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.arrays.columns import numbers, numbers_of, texts
-from replay.arrays.digests import sum_of
+from replay.arrays.digests import row_hashes, sum_of
 from replay.arrays.ints import NEVER
 from replay.evidence.choices import Choice
+from replay.evidence.markers import ADDED
 from replay.evidence.session_lines import LEFT_OUT
 from replay.evidence.steady_times import MARGIN_US, SPAN_US, Hole, Series, SteadyTime, series_of, steady_times
 from replay.protocol.state import NONE
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from replay.arrays.digests import Hashes
     from replay.arrays.ints import Flags, Ints
 
-FETCH, PRODUCE, HW_UPDATE = BULK = ("fetch", "produce", "hw_update")
+# Frequent facts, most of which can be left out; of transactions, their markers are told from partitions that are added.
+FETCH, PRODUCE, HW_UPDATE, MARKER, ADDITION = BULK = ("fetch", "produce", "hw_update", "marker", "addition")
+TRANSACTION: Final = "transaction"
 # Lines that change what was decided, but neither who has which role nor what a log holds.
 DECIDED: Final = (
     "partition_change",
@@ -40,10 +43,10 @@ DECIDED: Final = (
     "delete_records",
     "config_change",
 )
-# What these say depends on more than their neighbours: TRACE lines, markers, and fetches that leave a partition out.
-BARRED: Final = (
-    "log_append", "remote_leo_update", "transaction", "epoch_end_offset", LEFT_OUT
-)  # fmt: skip
+# Questions where an epoch ends, as consumers ask them when they start and after an election: nothing follows from them.
+ASIDE: Final = ("epoch_end_offset",)
+# What these say depends on more than their neighbours: TRACE lines, and fetches that leave a partition out.
+BARRED: Final = ("log_append", "remote_leo_update", LEFT_OUT)
 # Offsets that a checkpoint states, at an unknown time: only a partition's last events have them, those of its dumps.
 OF_THE_END: Final = Choice(kinds=("checkpoint",), empty=("ts", "leader_epoch"))
 UNKNOWN: Final = -2  # a fetch that names no replica; a consumer's names -1
@@ -53,7 +56,7 @@ OTHERS: Final = -10  # less a kind's place: as the sender of that kind's request
 FACT_COLUMNS: Final = (  # those that `facts_of` reads
     "kind", "ts", "total_us", "run_until", "broker_id", "replica_id", "connection", "base_offset", "fetch_offset",
     "current_leader_epoch", "last_fetched_epoch", "preferred_read_replica", "error_code", "diverging_epoch",
-    "forgotten", "transactional_id", "leader_epoch",
+    "forgotten", "transactional_id", "leader_epoch", "name", "producer_id",
 )  # fmt: skip
 
 
@@ -92,6 +95,7 @@ class Facts(NamedTuple):
     hashes: Hashes
     kind: Ints  # place in BULK; NONE: another kind
     decided: Flags  # of a kind in DECIDED, or `OF_THE_END`
+    aside: Flags  # of a kind in ASIDE, or an addition: says nothing of who leads, nor of anybody's next request
     odd: Flags  # no request of a steady time, whichever it is
     us: Ints  # when a request arrived, or the line's stamp; -NEVER: no stamp
     until: Ints  # when a request, or the last of a run, was answered
@@ -101,8 +105,9 @@ class Facts(NamedTuple):
     last_epoch: Ints  # of the last record that a fetcher had
     offset: Ints  # of a fetch, or the base offset of a batch
     connection: Ints
+    who: Ints  # of whom the last one is kept: a follower, a transactional id's digest, a producer id; NONE: nobody
 
-    def only(self, which: Flags) -> Facts:
+    def only(self, which: Flags | Ints) -> Facts:
         """Some of the facts."""
         columns: Any = (column[which] for column in self)
         return Facts(*columns)
@@ -135,7 +140,7 @@ class Facts(NamedTuple):
             by_replica & (self.last_epoch >= 0) & (self.last_epoch < self.epoch)
         )
         plain = (self.kind != NONE) & ~self.odd & ~(is_fetch & of_none)
-        which = ~self.decided & (self.us > -NEVER)
+        which = ~self.decided & ~self.aside & (self.us > -NEVER)
         leader = np.where(plain, self.broker, NONE)[which]
         epoch = np.where(plain & is_fetch & (self.epoch >= 0), self.epoch, NONE)[which]
         sender = np.where(is_fetch, np.where(by_replica, self.replica, NONE), OTHERS - self.kind)[which]
@@ -149,7 +154,8 @@ class Facts(NamedTuple):
 
 def facts_of(table: pa.Table, hashes: Hashes) -> Facts | None:
     """Return facts as columns, with these hashes; None: there are some that bar an order from going on."""
-    kinds, place = table["kind"].unique(), pa.array([*BULK, *DECIDED])
+    bulk = (FETCH, PRODUCE, HW_UPDATE, TRANSACTION)
+    kinds, place = table["kind"].unique(), pa.array([*bulk, *DECIDED, *ASIDE])
     if pc.any(pc.is_in(kinds, pa.array(BARRED))).as_py():
         return None
 
@@ -157,19 +163,22 @@ def facts_of(table: pa.Table, hashes: Hashes) -> Facts | None:
         return numbers_of(table, name, missing)
 
     code = numbers(pc.index_in(table["kind"], place), NONE)
-    kind = np.where(code < len(BULK), code, NONE)
+    kind, aside = np.where(code < len(bulk), code, NONE), code >= len(bulk) + len(DECIDED)
+    is_last = OF_THE_END.mask(table).to_numpy(zero_copy_only=False).astype(bool)
+    is_added = (kind == BULK.index(MARKER)) & are_equal(table, "name", ADDED)
+    kind[is_added] = BULK.index(ADDITION)
     stamp, total, replica = column("ts", -NEVER), column("total_us", 0), column("replica_id", UNKNOWN)
     offset = np.where(kind == BULK.index(PRODUCE), column("base_offset"), column("fetch_offset"))
-    failed = (column("error_code", 0) != 0) | (column("diverging_epoch") != NONE) | (column("forgotten", 0) != 0)
-    names = table["transactional_id"] if "transactional_id" in table.column_names else pa.nulls(len(table), pa.string())
-    failed |= pc.greater(pc.fill_null(pc.binary_length(names), 0), 0).to_numpy(zero_copy_only=False).astype(bool)
-    is_fetch, asks = kind == BULK.index(FETCH), kind != BULK.index(HW_UPDATE)
-    unknown = asks & ((offset < 0) | (is_fetch & (replica == UNKNOWN)))
+    error = column("error_code", 0) != 0
+    failed = error | (column("diverging_epoch") != NONE) | (column("forgotten", 0) != 0)
+    is_fetch = kind == BULK.index(FETCH)
+    unknown = (is_fetch | (kind == BULK.index(PRODUCE))) & ((offset < 0) | (is_fetch & (replica == UNKNOWN)))
     elsewhere = column("preferred_read_replica") >= 0
     return Facts(
         hashes=hashes,
         kind=kind,
-        decided=(code >= len(BULK)) | OF_THE_END.mask(table).to_numpy(zero_copy_only=False).astype(bool),
+        decided=((code >= len(bulk)) & ~aside) | is_last,
+        aside=aside | is_added,
         odd=(kind != NONE) & (failed | unknown | elsewhere | (total > SPAN_US)),
         us=np.where(stamp == -NEVER, stamp, stamp - total),
         until=np.maximum(stamp, column("run_until", -NEVER)),
@@ -179,7 +188,28 @@ def facts_of(table: pa.Table, hashes: Hashes) -> Facts | None:
         last_epoch=column("last_fetched_epoch"),
         offset=offset,
         connection=connections(table),
+        who=whose(table, kind, replica, error),
     )
+
+
+def are_equal(table: pa.Table, name: str, value: str) -> Flags:
+    """Return which rows have a value in a text column."""
+    if name not in table.column_names:
+        return np.zeros(len(table), np.bool_)
+    found: Flags = pc.fill_null(pc.equal(table[name], value), fill_value=False).to_numpy().astype(bool)
+    return found
+
+
+def whose(table: pa.Table, kind: Ints, replica: Ints, failed: Flags) -> Ints:
+    """Return who sent a follower's fetch, a batch of a transaction, or what is said of a transaction; NONE: others."""
+    found = np.where((kind == BULK.index(FETCH)) & (replica >= 0), replica, NONE)
+    if "transactional_id" in table.column_names and table["transactional_id"].null_count < len(table):
+        name = table.select(["transactional_id"])
+        is_named = pc.greater(pc.fill_null(pc.binary_length(name[0]), 0), 0).to_numpy().astype(bool)
+        is_named &= kind == BULK.index(PRODUCE)
+        found[is_named] = row_hashes(name.filter(pa.array(is_named))).view(np.int64)
+    of_producer = (kind == BULK.index(MARKER)) | ((kind == BULK.index(ADDITION)) & ~failed)
+    return np.where(of_producer, numbers_of(table, "producer_id", NONE), found)
 
 
 def connections(table: pa.Table) -> Ints:
@@ -199,7 +229,7 @@ def bears_on_neighbours(facts: Facts, time: SteadyTime, since: int, until: int) 
     or a writer told of that before. What is said later of a follower that has not fetched since then is compared when
     the order goes on (`marks.last_fetches`).
     """
-    requests = facts.only(facts.kind != NONE)
+    requests = facts.only((facts.kind != NONE) & ~facts.aside)
     between, after = requests.during(since, until), requests.during(until)
     if time.until_us < NEVER and not ((between.replica >= 0) | between.are(PRODUCE)).any():
         return False
@@ -215,6 +245,25 @@ def bears_on_neighbours(facts: Facts, time: SteadyTime, since: int, until: int) 
         return False
     before, stated = requests.during(time.settled_us, since), after.only(after.offset >= 0)
     return no_reach_back(before, between, stated) and stands_alone(facts, time.leader, time.settled_us, since)
+
+
+def may_have_a_mark(facts: Facts, us: int) -> bool:
+    """Whether there may be a mark at a moment: among transactions only shortly behind a batch (`Markers.parted`)."""
+    return not facts.are(MARKER).any() or len(facts.of_kind(PRODUCE).during(us - SPAN_US, us).us) > 0
+
+
+def open_spans(who: Ints, us: Ints, ends: Flags) -> tuple[Ints, Ints]:
+    """Return when transactions began that were ended, and when they were, by columns of additions and markers.
+
+    `who`: the producer's id; `ends`: which of them are markers.
+    """
+    order = np.lexsort((us, who))
+    who, us, ends = who[order], us[order], ends[order]
+    is_first = np.append(True, who[1:] != who[:-1])[: len(who)]
+    is_behind_an_end = is_first | np.append(True, ends[:-1])[: len(who)]
+    begins = np.maximum.accumulate(np.where(~ends & is_behind_an_end, np.arange(len(who)), 0))
+    closing = np.flatnonzero(ends & ~is_behind_an_end)
+    return us[begins[closing]], us[closing]
 
 
 def stands_alone(facts: Facts, leader: int, settled_us: int, since: int) -> bool:
@@ -274,17 +323,32 @@ def are_held(facts: Facts, settled_us: int, since: int) -> bool:
 
 
 def first_on_connections(facts: Facts) -> Flags:
-    """Return which facts are the first on their connection."""
+    """Return which requests are the first on their connection, of those that bear upon others."""
     found = np.zeros(len(facts.us), np.bool_)
-    order = np.argsort(facts.us, kind="stable")
+    mine = np.flatnonzero((facts.kind != NONE) & ~facts.aside)
+    order = mine[np.argsort(facts.us[mine], kind="stable")]
     found[order[np.unique(facts.connection[order], return_index=True)[1]]] = True
     return found
 
 
-def lasts_of(facts: Facts) -> dict[int, int]:
-    """Return when each follower fetched last."""
-    mine = facts.of_kind(FETCH)
-    return {one: int(mine.us[mine.replica == one].max()) for one in np.unique(mine.replica).tolist() if one >= 0}
+def are_last(facts: Facts) -> Flags:
+    """Return which facts are the last of their kind of those that they are kept of (`Facts.who`)."""
+    found = np.zeros(len(facts.us), np.bool_)
+    mine = np.flatnonzero((facts.kind != NONE) & (facts.who != NONE))
+    if not len(mine):
+        return found
+    order = mine[np.lexsort((facts.us[mine], facts.who[mine], facts.kind[mine]))]
+    kind, who, us = facts.kind[order], facts.who[order], facts.us[order]
+    begins = np.flatnonzero((np.diff(kind, prepend=NONE) != 0) | (np.append(True, who[1:] != who[:-1])))
+    last = us[np.append(begins[1:], len(us)) - 1]
+    found[order] = us == np.repeat(last, np.diff(begins, append=len(us)))
+    return found
+
+
+def lasts_of(facts: Facts) -> dict[tuple[int, int], int]:
+    """Return when these came, by kind and by whom."""
+    mine = facts.only(are_last(facts))
+    return dict(zip(zip(mine.kind.tolist(), mine.who.tolist(), strict=True), mine.us.tolist(), strict=True))
 
 
 def extremes(facts: Facts, since: int) -> Flags:
@@ -299,21 +363,20 @@ def extremes(facts: Facts, since: int) -> Flags:
 
 
 def kept(facts: Facts, holes: Sequence[Hole], firsts: Flags | None = None) -> Flags:
-    """Return which facts are kept: of holes, the first on each connection, and the last fetches of each follower.
+    """Return which facts are kept: of holes, the first on each connection, and the last of each follower and producer.
 
-    By the first of them connections have an order; a follower that stopped is known by its last. What began in a hole
-    and ended behind it is kept, too. `firsts`: the first on each connection, if they are known.
+    By the first of them connections have an order; a follower that stopped is known by its last fetch, and a
+    transaction that is open by its last batch. What began in a hole and ended behind it is kept, too. `firsts`: the
+    first on each connection, if they are known.
     """
     left_out = np.zeros(len(facts.us), np.bool_)
-    is_fetch = facts.are(FETCH)
     lasts = np.zeros(len(facts.us), np.bool_)
     first, last = facts.us.min(initial=NEVER), facts.until.max(initial=-NEVER)
     for hole in holes:
         if last <= hole.begin or first >= hole.end:
             continue
-        within = (facts.kind != NONE) & (facts.us > hole.begin) & (facts.until < hole.end)
-        left_out |= within
-        for replica, us in lasts_of(facts.only(within)).items():
-            lasts |= within & is_fetch & (facts.replica == replica) & (facts.us == us)
+        within = np.flatnonzero((facts.kind != NONE) & (facts.us > hole.begin) & (facts.until < hole.end))
+        left_out[within] = True
+        lasts[within] |= are_last(facts.only(within))
     found: Flags = ~left_out | lasts | (first_on_connections(facts) if firsts is None else firsts)
     return found

@@ -108,6 +108,7 @@ class Appended(NamedTuple):
     duplicates: list[LogBatch]
     extents: Extents
     lines: dict[int, Row]  # the leader's own lines, by base offset
+    apart: Ints | None  # see `Markers.parted`
 
 
 def batches_of(facts: PartitionFacts, tenure: Tenure, produces: list[Row], marked: list[Row]) -> Appended:
@@ -129,19 +130,19 @@ def batches_of(facts: PartitionFacts, tenure: Tenure, produces: list[Row], marke
     stated = told | facts.segments.get(tenure.epoch, {})
     edges = known_edges(facts, tenure, placed, stated)
     extents = Extents(facts, tenure, placed)
-    batches = lay_out(facts, tenure, (placed, floating, marked), edges, (stated, lines), extents)
+    batches, apart = lay_out(facts, tenure, (placed, floating, marked), edges, (stated, lines), extents)
     extents.control = [batch.base for batch in batches if batch.marker is not None]
     for batch in batches:
         if not extents.is_heard or (batch.evidence == "derived" and not extents.is_whole(batch.base, batch.end)):
             batch.evidence = "bounded"
-    return Appended(batches, duplicates, extents, lines)
+    return Appended(batches, duplicates, extents, lines, apart)
 
 
 def append_chain(
     facts: PartitionFacts, tenure: Tenure, appended: Appended
 ) -> tuple[list[Operation | Block], list[Block]]:
     """The tenure's appends in offset order, and the answers to its produces."""
-    batches, duplicates, extents, lines = appended
+    batches, duplicates, extents, lines, _ = appended
     inserted = inserted_batches(tenure, batches, extents, lines)
     if not duplicates and all(batch.row is None for batch in batches):
         return inserted, []
@@ -237,12 +238,15 @@ def produced_batches(
     at_once = ~repeats & ~waits & known & ((acks != 0) | ~columns.known("acks", places))
     events = 1 + at_once[~repeats]
     first = np.cumsum(events) - events
+    names = columns.chosen("transactional_id", places).to_pylist()
     ended = [
-        outcome_of(facts.outcomes, tenure.epoch, row) or ("open" if row["transactional_id"] else None) for row in rows
+        outcome_of(facts.outcomes, name, tenure.epoch, us) or ("open" if name else None)
+        for name, us in zip(names, at.local.tolist(), strict=True)
     ]
     said = fields | {"transaction": pa.array(ended, pa.string())}
     if facts.producers:
-        said["producer_id"] = pa.array([producer_of(facts.producers, row) for row in rows], pa.int64())
+        ids = [producer_of(facts.producers, *one) for one in zip(names, at.stamp.tolist(), strict=True)]
+        said["producer_id"] = pa.array(ids, pa.int64())
     events_of = drafts_at(columns, places, local, "append", said, PRODUCED).only(~repeats)
     appends = Block(
         np.array([place for place, _ in found], np.int64),
@@ -311,8 +315,10 @@ def lay_out(
     edges: list[int],
     told: tuple[dict[int, int], dict[int, Row]],
     extents: Extents,
-) -> list[LogBatch]:
+) -> tuple[list[LogBatch], Ints | None]:
     """Base offsets and edges -> batches without holes, from the tenure's start to its last known end.
+
+    Also says where its markers are apart (`Markers.parted`).
 
     `lines`: produces with a base offset, those without, and markers; `told`: ends that sources state, and the leader's
     own lines, by base offset.
@@ -321,7 +327,7 @@ def lay_out(
     stated, own_lines = told
     marks = sorted({*placed, *edges})
     if not marks:
-        return []
+        return [], None
     start = facts.starts.get(tenure.epoch)
     first = start[0] if start is not None else min(placed, default=marks[0])
     marks = [m for m in marks if m >= first]
@@ -354,7 +360,7 @@ def lay_out(
             for batch in own if maybe else ():
                 batch.evidence = "bounded"
             batches += [*own, *control_batches(end, control, named=named)]
-    return batches
+    return batches, markers.apart
 
 
 def control_batches(base: int, markers: list[Row], *, named: bool) -> list[LogBatch]:

@@ -20,6 +20,7 @@ from replay.arrays.digests import row_hashes, sum_of
 from replay.arrays.ints import NEVER
 from replay.engine.moves import new_moves
 from replay.evidence.cluster_digest import digest_of
+from replay.evidence.markers import Transactions, transactions_of
 from replay.evidence.missing_digests import MissingUntil
 from replay.evidence.request_columns import RequestColumns
 from replay.evidence.request_times import phases
@@ -69,7 +70,7 @@ class Mark(NamedTuple):
     told: tuple[int, int]  # digest of the events before that come of no request
     epoch: int  # the leader epoch in which it lies,
     leader: int  # and who led
-    missing: str  # digest of the lines that are known to be missing up to shortly behind it
+    pending: str  # digest of what later lines may say of before it: see `Ground.pending_at`
 
 
 class LastFetch(NamedTuple):
@@ -96,6 +97,7 @@ class Ground(NamedTuple):
     opened: list[tuple[int, int]]  # when produces came whose leader epoch is uncertain, and their base offsets
     rejoined: list[tuple[int, int, int]]  # brokers that came back in that epoch: see `rejoined_in`
     lasts: list[LastFetch]  # of each follower, in that epoch and in older ones
+    transactions: Transactions
     missing: MissingUntil  # of those who led up to that epoch, and on the connections on which it was fetched from
 
     def at(self, us: int) -> str:
@@ -105,9 +107,12 @@ class Ground(NamedTuple):
         stopped = (one for one in self.lasts if one.us < us)  # followers that have not fetched since
         return digest_of([self.told, *map(sorted, (paused, ended, opened, rejoined, stopped))])
 
-    def missing_at(self, us: int) -> str:
-        """Return a digest of the lines that are known to be missing up to shortly behind a moment."""
-        return digest_of(self.missing.before(us + SPAN_US))
+    def pending_at(self, us: int) -> str:
+        """Return a digest of what later lines may say of before a moment.
+
+        That is which lines are known to be missing up to shortly behind it, and how transactions of before it ended.
+        """
+        return digest_of([self.missing.before(us + SPAN_US), sorted(self.transactions.at(us, self.epoch))])
 
     def is_awake_at(self, us: int) -> bool:
         """Whether the leader did not stand still at a moment, nor shortly before."""
@@ -115,8 +120,8 @@ class Ground(NamedTuple):
         return not any(before < us <= after + SPAN_US for before, after in own)
 
 
-def ground_of(facts: PartitionFacts, epoch: int) -> Ground | None:
-    """Return what was found out up to a leader epoch.
+def ground_of(facts: PartitionFacts, epoch: int, transactions: Transactions | None = None) -> Ground | None:
+    """Return what was found out up to a leader epoch. `transactions`: the partition's, if they are known.
 
     None: there is no such epoch, nobody led in it, or requests in it bear upon more than their neighbours.
     """
@@ -141,6 +146,7 @@ def ground_of(facts: PartitionFacts, epoch: int) -> Ground | None:
         facts.opened,
         rejoined_in(facts, tenure),
         last_fetches(facts, tenure),
+        transactions or transactions_in(facts),
         MissingUntil(facts.missing, leaders, connections),
     )
 
@@ -203,8 +209,14 @@ def granted_at(facts: PartitionFacts, tenure: Tenure, replica: int, place: int) 
 
 def grounds_of(facts: PartitionFacts) -> dict[int, Ground]:
     """Return the same of each of the newest leader epochs, as far as there is such a ground."""
-    found = ((tenure.epoch, ground_of(facts, tenure.epoch)) for tenure in facts.tenures[-MARKED:])
+    told = transactions_in(facts)
+    found = ((tenure.epoch, ground_of(facts, tenure.epoch, told)) for tenure in facts.tenures[-MARKED:])
     return {epoch: ground for epoch, ground in found if ground is not None}
+
+
+def transactions_in(facts: PartitionFacts) -> Transactions:
+    """Return the transactions of a partition."""
+    return transactions_of(facts.by_kind["produce"], facts.places, facts.outcomes, facts.producers)
 
 
 def up_to(told: dict[int, Any], epoch: int) -> dict[int, Any]:
@@ -237,11 +249,19 @@ class Merged(NamedTuple):
     profile: Profile
     reach: int  # no operation before can have happened later
     ground: Ground
+    apart: Ints | None  # `Markers.parted`
 
     @property
     def end(self) -> int:
         """The seq behind the last event."""
         return self.begin + int(self.pieces["count"].sum())
+
+    def is_parted_at(self, us: int) -> bool:
+        """Whether transaction markers of before a moment and behind it do not bear on each other."""
+        if self.apart is None:
+            return True
+        k = int(np.searchsorted(self.apart, us))
+        return k > 0 and bool(self.apart[k - 1] >= us - SPAN_US)
 
     def told_before(self, count: int) -> tuple[int, int]:
         """Return the digest of the events that come of no request, before the piece number `count`."""
@@ -370,6 +390,7 @@ def marks_in(
             and merged.is_dated_at(count)
             and merged.is_timely_at(count, one.window)
             and ground.is_awake_at(one.window)
+            and merged.is_parted_at(one.window)
         ):
             continue
         at = int(begins[count])
@@ -379,7 +400,7 @@ def marks_in(
         done = at
         reach = max(merged.reach, int(merged.pieces["hi"][:count].max()))
         seq, heads, told = merged.begin + at, merged.heads_at(count, until), merged.told_before(count)
-        of = ground.at(one.window), told, ground.epoch, ground.leader, ground.missing_at(one.window)
+        of = ground.at(one.window), told, ground.epoch, ground.leader, ground.pending_at(one.window)
         out.append(Mark(one.place, one.window, seq, copied(state), brokers, heads, reach, *of))
     return out
 

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from replay.evidence.partition_facts import PartitionFacts
     from replay.evidence.rows import Row
     from replay.evidence.tenures import Tenure
+    from replay.order.appends import Appended
     from replay.order.front import OperationRecord, PieceRecord
     from replay.order.marks import Ground, Mark
     from replay.order.operation_blocks import Block
@@ -135,22 +136,22 @@ def order_on(facts: PartitionFacts, mark: Mark, second: Mark, at: Boundary, *gri
     """Order the events from a mark on; None: that cannot be done, so all have to be ordered.
 
     `facts`: all but those of requests that are left out (`steady`). `second`: the mark behind it, up to which nothing
-    new may be known to be missing: where a batch ends that was appended before the mark, requests behind it show, up to
-    that one. `at`: the boundary that the mark is for. `grids`: the windows from there on where marks are made, and
-    perhaps others.
+    new may be known to be missing, nor how a transaction ended: where a batch ends that was appended before the mark,
+    requests behind it show, up to that one. `at`: the boundary that the mark is for. `grids`: the windows from there on
+    where marks are made, and perhaps others.
     """
     key, grounds = facts.key, grounds_of(facts)
     ground, behind_it = (grounds.get(one.epoch) or ground_of(facts, one.epoch) for one in (mark, second))
     if ground is None or ground.at(mark.since) != mark.ground:
         return None
-    if behind_it is None or behind_it.missing_at(second.since) != second.missing:
+    if behind_it is None or behind_it.pending_at(second.since) != second.pending:
         return None
     rows = EventRows()
     spans = laid(facts, rows)
     facts.release()
     rows.close()
     place = [span.epoch for span in spans].index(mark.epoch)
-    front, every, profile, _ = spans[place]
+    front, every, profile, _, apart = spans[place]
     chains = behind(mark, rows, every)
     if not chains:
         return None
@@ -171,7 +172,7 @@ def order_on(facts: PartitionFacts, mark: Mark, second: Mark, at: Boundary, *gri
     later, tenures = arrange(state, events, spans[place + 1 :], rows, grounds, end)
     order = np.concatenate([gone_on, later])
     shift = mark.seq + len(gone_on) - end
-    own = Merged(rows, mark.seq, chains, pieces, before, mark.state, profile, mark.reach, ground)
+    own = Merged(rows, mark.seq, chains, pieces, before, mark.state, profile, mark.reach, ground, apart)
     tenures = [own, *(one._replace(begin=one.begin + shift) for one in tenures)]
     begin = at.seq - mark.seq
     found = [marks_of(tenures, events, (order, mark.seq), mark.brokers, (grid, begin)) for grid in grids]
@@ -205,13 +206,13 @@ def laid(facts: PartitionFacts, rows: EventRows) -> list[TenureSpan]:
         rows.add(role_drafts(facts, tenure))
         profile = facts.profile_in(tenure.epoch, tenure.leader)
         if tenure.leader >= 0:
-            taken = (produces.pop(tenure.epoch, []), markers.pop(tenure.epoch, []))
-            others = (refused.pop(tenure.epoch, []), deletions.pop(tenure.epoch, []))
+            appended = batches_of(facts, tenure, produces.pop(tenure.epoch, []), markers.pop(tenure.epoch, []))
+            asked = (appended, refused.pop(tenure.epoch, []), deletions.pop(tenure.epoch, []))
             end = len(rows)
             noted = segment_chains(tenure, segments.get(tenure.epoch, []))
-            chains = itertools.chain(chains_of(facts, tenure, (*taken, *others), stored, computed, changes), noted)
+            chains = itertools.chain(chains_of(facts, tenure, asked, stored, computed, changes), noted)
             kept = [found for k, chain in enumerate(chains) if len(found := rows.add_chain(chain, k))]
-            spans.append(TenureSpan(end, kept, profile, tenure.epoch))
+            spans.append(TenureSpan(end, kept, profile, tenure.epoch, appended.apart))
         else:
             rows.add([*(d for op in control_chain(facts, tenure, {}) for d in op.drafts), *changes])
             spans.append(TenureSpan(len(rows), [], profile, tenure.epoch))
@@ -239,22 +240,23 @@ class TenureSpan(NamedTuple):
     chains: list[Records[OperationRecord]]
     profile: Profile  # of the broker that leads
     epoch: int = NONE  # NONE: of no leader epoch
+    apart: Ints | None = None  # see `Appended`
 
 
 def chains_of(
     facts: PartitionFacts,
     tenure: Tenure,
-    lines: tuple[list[Row], list[Row], list[Row], list[Row]],
+    lines: tuple[Appended, list[Row], list[Row]],
     stored: Stored,
     computed: dict[str, int],
     changes: list[Draft],
 ) -> Iterator[Iterable[Operation | Block]]:
     """Yield the chains that the merge orders in a tenure.
 
-    `lines`: its produces, markers, refused produces, and requests to delete records.
+    `lines`: what it appended, its refused produces, and requests to delete records.
     """
+    appended, refused, deletions = lines
     joins = expansions_of(facts, tenure)
-    appended = batches_of(facts, tenure, *lines[:2])
     start = facts.starts.get(tenure.epoch)
     stored.take(appended.batches, None if start is None else start[0])
     yield from append_chain(facts, tenure, appended)
@@ -267,8 +269,8 @@ def chains_of(
     yield from follower_chains(facts, tenure, joins)
     yield from consumer_chains(facts, tenure, stored)
     yield left_out_chain(facts, tenure)
-    yield refusal_chain(facts, tenure, lines[2])
-    yield deletion_chain(facts, tenure, lines[3])
+    yield refusal_chain(facts, tenure, refused)
+    yield deletion_chain(facts, tenure, deletions)
 
 
 def version_drafts(facts: PartitionFacts, tenure: Tenure, told: dict[int, Spoken]) -> list[Draft]:
@@ -301,7 +303,7 @@ def arrange(
     order: list[Ints] = []
     moves = new_moves()
     found: list[Merged] = []
-    for end, chains, profile, epoch in spans:
+    for end, chains, profile, epoch, apart in spans:
         follow(state, profile, events, (begin, end - begin, 0), moves)
         order.append(np.arange(begin, end))
         begin = end
@@ -311,7 +313,7 @@ def arrange(
             pieces = merged(state, profile, events, chains, moves)
             order.append(rows_in_order(pieces))
             if rows is not None and ground is not None and opening is not None:
-                found.append(Merged(rows, end, chains, pieces, end, opening, profile, -NEVER, ground))
+                found.append(Merged(rows, end, chains, pieces, end, opening, profile, -NEVER, ground, apart))
             begin += len(order[-1])
     return np.concatenate(order), found
 

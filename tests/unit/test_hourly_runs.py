@@ -13,6 +13,7 @@ import pytest
 from hourly_runs import SECOND_US, HourlyRuns, lines, steps_of
 from made_recording import MadeCluster
 from made_shape import Shape
+from made_transactions import with_transactions
 from short_times import shorten
 from test_recordings import NAMES
 
@@ -116,6 +117,56 @@ def with_deletions(facts: pa.Table) -> pa.Table:
         for k, row in enumerate(produces)
     ]  # fmt: skip
     return pa.concat_tables([facts, pa.Table.from_pylist([*asked, *rolled], schema=facts.schema)])
+
+
+def with_questions(facts: pa.Table) -> pa.Table:
+    """The facts, and now and then a consumer's question where an epoch ends, as it asks when it starts."""
+    reads = facts.filter(pc.and_(pc.equal(facts["kind"], "fetch"), pc.equal(facts["replica_id"], -1))).to_pylist()
+    asked = [
+        {**row, "kind": "epoch_end_offset", "fact_id": f"question-{k}", "connection": f"q{k}", "correlation_id": k}
+        | {"topic": "made", "current_leader_epoch": 0, "leader_epoch": 0, "offset": row["fetch_offset"]}
+        for k, row in enumerate(reads[::40])
+    ]
+    return pa.concat_tables([facts, pa.Table.from_pylist(asked, schema=facts.schema)])
+
+
+@pytest.mark.parametrize(("seed", "elections"), [(1, 0), (2, 1), (3, 0)])
+def test_an_order_goes_on_among_transactions(tmp_path: Path, went_on: list[bool], seed: int, elections: int) -> None:
+    MadeCluster(Shape(events=4_500, partitions=1, elections=elections, flaps=0, seed=seed), tmp_path / "made").write()
+    facts, stated = facts_of(tmp_path / "made")
+    chosen = Random(seed)  # noqa: S311 - nothing secret
+    facts = with_transactions(with_questions(facts), chosen, producers=seed)
+    steps = steps_of(facts, len(facts) // 3, chosen, 6, 0)
+    stepwise = HourlyRuns()
+    make_what_one_run_makes(stepwise, steps, facts, stated)
+    events = stepwise.tables["replication_events"]
+    assert {"commit", "abort"} <= {*events["transaction"].to_pylist()}
+    assert len(events.filter(pc.equal(events["kind"], "epoch_end_offset"))) > 5
+    assert any(went_on)
+
+
+@pytest.mark.parametrize("ends_s", [None, 0.2])
+def test_a_transaction_that_was_open_at_a_mark_and_ends_later_makes_all_facts_be_ordered(
+    tmp_path: Path, went_on: list[bool], ends_s: float | None
+) -> None:
+    """How it ended is said of its batches of before; of one that ended before the news, that was known."""
+    MadeCluster(Shape(events=4_500, partitions=1, elections=0, flaps=0, seed=1), tmp_path / "made").write()
+    facts, stated = facts_of(tmp_path / "made")
+    facts = with_transactions(facts, Random(1), producers=2)  # noqa: S311 - nothing secret
+    rows = sorted(facts.to_pylist(), key=lambda row: row["ts"])
+    produces = [row for row in rows if row["kind"] == "produce"]
+    whose = next(row for row in rows if row["kind"] == "transaction" and row["name"].startswith("marker"))
+    early, last = produces[len(produces) // 2], produces[-1]
+    early["transactional_id"] = "long"
+    end = last["ts"] if ends_s is None else early["ts"] + timedelta(seconds=ends_s)
+    said = whose | {"producer_id": 999, "client_id": "long", "connection": "long", "source_file": "long.log"}
+    added = {"name": "added", "transactional_id": "long", "ts": early["ts"] - timedelta(milliseconds=20)}
+    added = said | added | {"fact_id": "added", "source_line": 1, "correlation_id": 0}
+    ended = said | {"fact_id": "ended", "source_line": 2, "correlation_id": 1, "ts": end, "total_us": 600}
+    facts = pa.Table.from_pylist([*rows, added, ended], facts.schema)
+    once, stepwise = at_once_and_in_two_steps(facts, stated)
+    assert lines(stepwise.tables["replication_events"]) == lines(once.tables["replication_events"])
+    assert went_on[-1] == (ends_s is not None)
 
 
 @pytest.mark.parametrize(("seed", "elections", "late"), [(1, 0, 0.0), (2, 1, 0.0), (3, 0, 0.0005)])

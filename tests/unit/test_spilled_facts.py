@@ -197,7 +197,7 @@ def test_a_clock_that_was_set_back_is_seen(back_us: int, line: int | None) -> No
 
 def test_facts_that_bar_an_order_from_going_on_are_told() -> None:
     facts = made(3)
-    kinds = pa.array([*facts["kind"].to_pylist()[:-1], "transaction"])
+    kinds = pa.array([*facts["kind"].to_pylist()[:-1], "log_append"])
     facts = facts.set_column(facts.schema.get_field_index("kind"), "kind", kinds)
     (found,) = spilled(facts, 2).parts.values()
     assert found.is_spilled()

@@ -11,7 +11,7 @@ import pytest
 
 from replay.arrays.digests import row_hashes
 from replay.arrays.ints import NEVER
-from replay.evidence.steady import Facts, bears_on_neighbours, facts_of, kept
+from replay.evidence.steady import Facts, bears_on_neighbours, facts_of, kept, open_spans
 from replay.evidence.steady_times import (
     MARGIN_US,
     RESENT_US,
@@ -28,7 +28,8 @@ from schemas.facts import FACTS
 
 SECOND = 1_000_000
 NAMES = ("kind", "ts", "broker_id", "replica_id", "current_leader_epoch", "last_fetched_epoch", "fetch_offset",
-         "base_offset", "error_code", "total_us", "connection", "name", "transactional_id")  # fmt: skip
+         "base_offset", "error_code", "total_us", "connection", "name", "transactional_id",
+         "producer_id")  # fmt: skip
 SINCE, UNTIL, END = 300, 320, 330
 LEADER, EPOCH = 1, 4
 
@@ -53,6 +54,30 @@ def steady_rows() -> list[dict[str, Any]]:
         rows.append(produce(at, at))
         rows += [fetch(at + 0.1 * k, at + 1, replica) for k, replica in enumerate((2, 3, -1), start=1)]
     return rows
+
+
+def added(at: float, producer: int = 7, **more: Any) -> dict[str, Any]:
+    """What the coordinator, another broker, is asked: a partition is added to a transaction."""
+    said = {"name": "added", "producer_id": producer, "transactional_id": f"t{producer}", "connection": "p"}
+    return line(at, "transaction", **{**said, "broker_id": 2, **more})
+
+
+def marker(at: float, producer: int = 7, **more: Any) -> dict[str, Any]:
+    return line(at, "transaction", name="marker_commit", producer_id=producer, connection="m", **more)
+
+
+def question(at: float, **more: Any) -> dict[str, Any]:
+    """A consumer asks where an epoch ends."""
+    return line(at, "epoch_end_offset", replica_id=-1, current_leader_epoch=EPOCH, connection="q", **more)
+
+
+def in_transactions(last: int = END) -> list[dict[str, Any]]:
+    """The same batches, each of a transaction that is over soon after it, up to a last one."""
+    rows = steady_rows()
+    for row in rows:
+        if row["kind"] == "produce" and row["base_offset"] < last:
+            row["transactional_id"] = "t7"
+    return rows + [one for at in range(1, last) for one in (added(at - 0.1), marker(at + 0.4))]
 
 
 def told(rows: list[dict[str, Any]]) -> Facts | None:
@@ -86,6 +111,14 @@ def test_a_time_is_steady_once_everybody_fetched_in_it_and_until_something_but_r
     assert times_of(broken) == [(LEADER, EPOCH, 1.2, 50), (LEADER, EPOCH, 51.0, 70), (LEADER, EPOCH, 71.0, 0)]
     decided = [*steady_rows(), line(50, "isr_update", name="shrink"), line(70, "partition_change")]
     assert times_of(decided) == times_of(steady_rows())
+
+
+def test_what_is_said_of_transactions_and_asked_of_epochs_ends_no_steady_time() -> None:
+    """But a marker that was refused."""
+    assert times_of(in_transactions()) == [(LEADER, EPOCH, 1.4, 0)]  # when the first marker came
+    refused = [*in_transactions(), added(70.5, error_code=51), question(80.5), question(90.5, broker_id=3)]
+    assert times_of(refused) == times_of(in_transactions())
+    assert [one[3] for one in times_of([*in_transactions(), marker(70.5, error_code=6)])] == [70.5, 0]
 
 
 def test_each_leader_epoch_has_its_own_steady_times() -> None:
@@ -172,6 +205,13 @@ def test_an_order_goes_on_where_what_is_new_bears_upon_its_neighbours_alone() ->
     assert goes_on([*steady_rows(), line(325, "delete_records"), line(326, "segment_change", name="segment_rolled")])
 
 
+def test_an_order_goes_on_among_transactions_and_though_consumers_ask_for_epochs() -> None:
+    assert goes_on(in_transactions())
+    assert goes_on([*in_transactions(), produce(325.5, 400, transactional_id="t8"), added(325.4, 8), marker(325.6, 8)])
+    assert goes_on([*steady_rows(), question(20.5), question(325.5)])
+    assert goes_on([*steady_rows(), added(325.4), produce(325.5, 400, transactional_id="t7")])
+
+
 ELECTED = SINCE + RESENT_US // SECOND + 1
 
 
@@ -214,7 +254,7 @@ def without(kind: str, since: float, until: float, **of: Any) -> list[dict[str, 
         pytest.param([*steady_rows(), fetch(325, 326, current_leader_epoch=5)], id="a fetch names another epoch"),
         pytest.param([*steady_rows(), line(325, "role_change", name="leader")], id="a role is taken up"),
         pytest.param([*steady_rows(), line(325, "log_append")], id="the leader logs at TRACE"),
-        pytest.param([*steady_rows(), produce(325.5, 400, transactional_id="t")], id="a transaction"),
+        pytest.param([*in_transactions(last=290), marker(325.5)], id="a marker after a time without any"),
         pytest.param([*steady_rows(), produce(325.5, -1)], id="a batch of which no offset is known"),
         pytest.param([*steady_rows(), produce(325.5, 400, total_us=2 * SPAN_US)], id="a request that took long"),
         pytest.param([*steady_rows(), produce(325.5, 200)], id="a batch at an older offset"),
@@ -276,6 +316,32 @@ def test_only_requests_in_the_middle_of_a_steady_tenure_are_left_out() -> None:
     assert [row["kind"] for row in found if row["ts"] <= 100] == ["isr_update", "fetch"]
     assert lasts == [(2, 269), (3, 269)]  # by which a follower is known that stopped
     assert len(found) == 4
+
+
+def test_of_transactions_in_a_hole_the_last_of_each_producer_is_kept() -> None:
+    """By which it is known whether a transaction is open, and who wrote it; what was refused tells neither."""
+    rows = [*in_transactions(), produce(50.5, 0, transactional_id="t8"), added(50.4, 8), added(60.4, 8, error_code=51)]
+    rows += [marker(60.5, 9), question(70.5)]
+    known = told(rows)
+    assert known is not None
+    left = kept(known, [Hole(LEADER, 20 * SECOND, 250 * SECOND)])
+    times = known.us / SECOND
+    found = sorted((rows[k]["kind"], times[k]) for k in np.flatnonzero(left & (times > 20) & (times < 250)))
+    assert [one for one in found if one[0] != "fetch"] == [
+        ("epoch_end_offset", 70.5),
+        *(("produce", at) for at in (50.5, 249.0)),
+        *(("transaction", at) for at in (50.4, 60.5, 249.4, 249.9)),
+    ]
+
+
+def test_a_transaction_is_open_from_the_first_that_is_said_of_it_to_its_marker() -> None:
+    """Partitions are added again; a marker without any such line ends nothing, and what is not ended is not told."""
+    said = [(8, 50, False), (7, 10, False), (7, 12, False), (7, 30, True), (7, 40, True), (7, 45, False), (9, 20, True)]
+    said += [(9, 70, False), (9, 90, True), (9, 60, False)]
+    who, us = (np.array([one[k] for one in said], np.int64) for k in (0, 1))
+    begins, ends = open_spans(who, us, np.array([one[2] for one in said], np.bool_))
+    assert sorted(zip(begins.tolist(), ends.tolist(), strict=True)) == [(10, 30), (60, 90)]
+    assert [len(one) for one in open_spans(who[:0], us[:0], np.zeros(0, np.bool_))] == [0, 0]
 
 
 def test_an_order_does_not_go_on_soon_after_a_tenure_began() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hourly_runs import HourlyRuns
 from made_recording import MadeCluster
 from made_shape import Shape
+from made_transactions import with_transactions
 from short_times import shorten
 from test_hourly_runs import facts_of, told_but_states
 
@@ -69,6 +70,24 @@ def test_stretches_give_the_events_and_windows_of_one_order(
     some.order(facts, stated)
     assert len(in_stretches[0]) >= 3
     whole = ordered_as_a_whole(facts, stated, length_us)
+    assert same_events(some, whole)
+    assert told_but_states(some) == told_but_states(whole)
+
+
+@pytest.mark.parametrize("producers", [1, 4])
+def test_a_partition_with_transactions_is_ordered_in_stretches(
+    tmp_path: Path, in_stretches: list[list[int]], producers: int
+) -> None:
+    """Of which each has to know how those end that are open at its last mark."""
+    facts, stated = made(tmp_path, elections=0, seed=6)
+    facts = with_transactions(facts, Random(6), producers, length=20)  # noqa: S311 - nothing secret
+    times = [ts.timestamp() for ts in facts["ts"].to_pylist()]
+    some = HourlyRuns(700_000)
+    some.order(facts.filter(pa.array([ts < max(times) - 2 for ts in times])), stated)
+    some.order(facts, stated)
+    assert len(in_stretches[0]) > 1
+    assert in_stretches[-1][0] > 0
+    whole = ordered_as_a_whole(facts, stated, 700_000)
     assert same_events(some, whole)
     assert told_but_states(some) == told_but_states(whole)
 
