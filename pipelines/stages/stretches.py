@@ -62,7 +62,7 @@ def stretches_of(facts: SpilledFacts, since: Since | None = None) -> Stretches |
 
     `since`: from where their order may go on; None: from the beginning. If few came since then, there is one stretch.
     """
-    if not is_long(facts) or not facts.times:
+    if facts.is_barred or not is_long(facts) or not facts.times:
         return None
     begin = facts.times[0].settled_us if since is None else since.at.window
     count = facts.later_than(begin)

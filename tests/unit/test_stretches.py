@@ -6,6 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hourly_runs import HourlyRuns
 from made_recording import MadeCluster
@@ -111,6 +112,22 @@ def test_a_later_order_goes_on_in_stretches_from_the_marks_that_stretches_left(
     whole = ordered_as_a_whole(facts, stated, length_us)
     assert same_events(some, whole)
     assert told_but_states(some) == told_but_states(whole)
+
+
+def test_a_long_partition_with_a_single_line_that_bars_an_order_from_going_on_is_ordered_as_a_whole(
+    tmp_path: Path, in_stretches: list[list[int]]
+) -> None:
+    """It lies in one of many pieces; nothing of that piece may be left out."""
+    facts, stated = made(tmp_path, elections=0, seed=1)
+    produces = facts.filter(pc.equal(facts["kind"], "produce")).to_pylist()
+    batch = produces[len(produces) * 3 // 4]
+    line = batch | {"kind": "log_append", "fact_id": "line", "source_file": "server.log", "acks": None}
+    line |= {"last_offset": batch["base_offset"], "offset": batch["base_offset"] + 1}
+    facts = pa.concat_tables([facts, pa.Table.from_pylist([line], schema=facts.schema)])
+    some = HourlyRuns(700_000)
+    some.order(facts, stated)
+    assert in_stretches == [[]]
+    assert same_events(some, ordered_as_a_whole(facts, stated, 700_000))
 
 
 def test_what_reaches_over_a_cut_is_ordered_as_a_whole(tmp_path: Path, in_stretches: list[list[int]]) -> None:
