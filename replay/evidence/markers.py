@@ -187,8 +187,9 @@ class Markers:
             self.open_all(min(base for base, row in placed.items() if row["transactional_id"]))
         else:
             self.count(extents)
-            self.apart = self.parted(rows, placed)
-            self.settle(rows)
+            places = [self.places_of(row) for row in rows]
+            self.apart = self.parted(places, placed)
+            self.settle(rows, places)
 
     def open_all(self, first: int) -> None:
         """Let markers be possible wherever there is room: a tenure has transactions, but no line reports a marker."""
@@ -213,25 +214,27 @@ class Markers:
                 for one in roomy:
                     one.told = count if len(roomy) == 1 else min(one.room, count)
 
-    def parted(self, rows: Sequence[Row], placed: dict[int, Row]) -> Ints:
+    def parted(self, places: Sequence[set[int]], placed: dict[int, Row]) -> Ints:
         """When batches were appended, at the earliest, of which it is certain on which side of them each marker stands.
 
         What is found out of markers on the one side does not bear on those on the other. In ascending order.
+        `places`: of each marker those in which it may stand.
         """
         linked = np.zeros(len(self.stretches) + 1, np.int64)
-        for row in rows:
-            found = self.places_of(row)
-            if found:
-                linked[min(found) + 1] += 1
-                linked[max(found) + 1] -= 1
+        for found in filter(None, places):
+            linked[min(found) + 1] += 1
+            linked[max(found) + 1] -= 1
         free = np.flatnonzero(np.cumsum(linked)[:-1] == 0).tolist()
         bases = (self.stretches[k].first for k in free)
         return np.sort(np.array([local_window(phases(placed[base])).lo for base in bases if base in placed], np.int64))
 
-    def settle(self, rows: Sequence[Row]) -> None:
-        """Place markers that have one place left, as long as there are any; others may be in any of their places."""
+    def settle(self, rows: Sequence[Row], all_places: Sequence[set[int]]) -> None:
+        """Place markers that have one place left, as long as there are any; others may be in any of their places.
+
+        `all_places`: of each marker, as nothing is placed yet; places that are taken are removed.
+        """
         sure = [row for row in rows if was_marked(row)]
-        places = [self.places_of(row) for row in sure]
+        places = [found for row, found in zip(rows, all_places, strict=True) if was_marked(row)]
         users: dict[int, set[int]] = defaultdict(set)
         for k, found in enumerate(places):
             for s in found:

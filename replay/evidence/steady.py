@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 # Frequent facts, most of which can be left out; of transactions, their markers are told from partitions that are added.
 FETCH, PRODUCE, HW_UPDATE, MARKER, ADDITION = BULK = ("fetch", "produce", "hw_update", "marker", "addition")
 TRANSACTION: Final = "transaction"
+ADDITIONS: Final = Choice(kinds=(TRANSACTION,), names=(ADDED,))
 # Lines that change what was decided, but neither who has which role nor what a log holds.
 DECIDED: Final = (
     "partition_change",
@@ -165,8 +166,8 @@ def facts_of(table: pa.Table, hashes: Hashes) -> Facts | None:
     code = numbers(pc.index_in(table["kind"], place), NONE)
     kind, aside = np.where(code < len(bulk), code, NONE), code >= len(bulk) + len(DECIDED)
     is_last = OF_THE_END.mask(table).to_numpy(zero_copy_only=False).astype(bool)
-    is_added = (kind == BULK.index(MARKER)) & are_equal(table, "name", ADDED)
-    kind[is_added] = BULK.index(ADDITION)
+    if (kind == BULK.index(MARKER)).any():
+        kind[ADDITIONS.mask(table).to_numpy(zero_copy_only=False).astype(bool)] = BULK.index(ADDITION)
     stamp, total, replica = column("ts", -NEVER), column("total_us", 0), column("replica_id", UNKNOWN)
     offset = np.where(kind == BULK.index(PRODUCE), column("base_offset"), column("fetch_offset"))
     error = column("error_code", 0) != 0
@@ -178,7 +179,7 @@ def facts_of(table: pa.Table, hashes: Hashes) -> Facts | None:
         hashes=hashes,
         kind=kind,
         decided=((code >= len(bulk)) & ~aside) | is_last,
-        aside=aside | is_added,
+        aside=aside | (kind == BULK.index(ADDITION)),
         odd=(kind != NONE) & (failed | unknown | elsewhere | (total > SPAN_US)),
         us=np.where(stamp == -NEVER, stamp, stamp - total),
         until=np.maximum(stamp, column("run_until", -NEVER)),
@@ -190,14 +191,6 @@ def facts_of(table: pa.Table, hashes: Hashes) -> Facts | None:
         connection=connections(table),
         who=whose(table, kind, replica, error),
     )
-
-
-def are_equal(table: pa.Table, name: str, value: str) -> Flags:
-    """Return which rows have a value in a text column."""
-    if name not in table.column_names:
-        return np.zeros(len(table), np.bool_)
-    found: Flags = pc.fill_null(pc.equal(table[name], value), fill_value=False).to_numpy().astype(bool)
-    return found
 
 
 def whose(table: pa.Table, kind: Ints, replica: Ints, failed: Flags) -> Ints:

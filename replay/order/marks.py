@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from replay.protocol.profile import Profile
     from replay.protocol.state import State
 
+    Done = tuple[Records[OperationRecord], int]  # a chain, and how many of its operations have been taken
+
 OF_REQUESTS: Final = (
     "append", "ack", "produce_refused", "fetch_read", "fetch_update", "fetch_apply", "consumer_read"
 )  # fmt: skip
@@ -275,28 +277,27 @@ class Merged(NamedTuple):
         last = np.unique(taken["chain"][::-1], return_index=True)[1]
         return bool(taken["whole"][::-1][last].all())
 
-    def done_at(self, count: int) -> list[tuple[Records[OperationRecord], int]]:
+    def done_at(self, count: int) -> list[Done]:
         """Return each chain, and how many of its operations have been taken as a whole, after so many pieces."""
         done = Counter(self.pieces["chain"][:count][self.pieces["whole"][:count] == 1].tolist())
         return [(one, done[int(one["chain"][0])]) for one in self.chains]
 
-    def is_dated_at(self, count: int) -> bool:
-        """Whether each chain's next operation, after so many pieces, has times that the one before does not change."""
-        return all(
-            min(int(one["est"][k]), int(one["hi"][k])) >= int(one["lo"][k - 1])
-            for one, k in self.done_at(count)
-            if 0 < k < len(one)
-        )
-
-    def is_timely_at(self, count: int, us: int) -> bool:
-        """Whether nothing of long before a moment comes only after so many pieces: requests of then may be left out."""
-        return all(int(one["hi"][k:].min()) >= us - SPAN_US for one, k in self.done_at(count) if k < len(one))
-
-    def heads_at(self, count: int, until: int) -> tuple[str, ...]:
-        """Return the names of each chain's next operation, after so many pieces, but for those from `until` on."""
-        following = [(one, k) for one, k in self.done_at(count) if k < len(one)]
-        heads = [int(one["first"][k]) for one, k in following if one["lo"][k] < until]
+    def heads_of(self, done: Sequence[Done], until: int) -> tuple[str, ...]:
+        """Return the names of each chain's next operation, but for those from `until` on."""
+        heads = [int(one["first"][k]) for one, k in done if k < len(one) and one["lo"][k] < until]
         return tuple(sorted(names_of(self.rows, np.array(heads, np.int64))))
+
+
+def are_dated(done: Sequence[Done]) -> bool:
+    """Whether each chain's next operation has times that the one before does not change."""
+    return all(
+        min(int(one["est"][k]), int(one["hi"][k])) >= int(one["lo"][k - 1]) for one, k in done if 0 < k < len(one)
+    )
+
+
+def are_timely(done: Sequence[Done], us: int) -> bool:
+    """Whether no operation that is left is of long before a moment: requests of then may be left out."""
+    return all(int(one["hi"][k:].min()) >= us - SPAN_US for one, k in done if k < len(one))
 
 
 def rows_of(first: Ints, count: Ints) -> Ints:
@@ -385,13 +386,11 @@ def marks_in(
     state, done, moves = copied(merged.state), 0, new_moves()
     for one in held:
         count = int(np.searchsorted(begins, one.seq - merged.begin, side="right")) - 1
-        if count < 1 or not (
-            merged.is_whole_at(count)
-            and merged.is_dated_at(count)
-            and merged.is_timely_at(count, one.window)
-            and ground.is_awake_at(one.window)
-            and merged.is_parted_at(one.window)
-        ):
+        if count < 1 or not merged.is_whole_at(count):
+            continue
+        taken = merged.done_at(count)
+        are_apart = ground.is_awake_at(one.window) and merged.is_parted_at(one.window)
+        if not (are_apart and are_dated(taken) and are_timely(taken, one.window)):
             continue
         at = int(begins[count])
         for first in range(done, at, AT_ONCE):
@@ -399,7 +398,7 @@ def marks_in(
             follow(state, merged.profile, events[some], (0, len(some), 0), moves)
         done = at
         reach = max(merged.reach, int(merged.pieces["hi"][:count].max()))
-        seq, heads, told = merged.begin + at, merged.heads_at(count, until), merged.told_before(count)
+        seq, heads, told = merged.begin + at, merged.heads_of(taken, until), merged.told_before(count)
         of = ground.at(one.window), told, ground.epoch, ground.leader, ground.pending_at(one.window)
         out.append(Mark(one.place, one.window, seq, copied(state), brokers, heads, reach, *of))
     return out

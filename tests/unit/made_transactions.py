@@ -44,19 +44,19 @@ def of_partition(rows: list[Row], chosen: Random, producers: int, length: int) -
     batches = sorted((row for row in produces if row["acks"] == -1), key=lambda row: row["base_offset"])
     lost = [row for row in produces if row["acks"] != -1]
     never = [(row["base_offset"], row["base_offset"] + row["bytes"] // RECORD_BYTES) for row in lost]
-    open_since: dict[int, int] = {}  # producer -> its first batch
+    are_open: set[int] = set()  # producers
     marked: list[int] = []  # before which offsets, of before, the markers stand
     more: list[Row] = []
-    for k, row in enumerate(batches):
+    for row in batches:
         producer = chosen.randrange(producers)
         row["transactional_id"] = f"tx-{producer}"
-        if producer not in open_since:
-            open_since[producer] = k
+        if producer not in are_open:
+            are_open.add(producer)
             more.append(said(row, "added", producer, -2_000, broker_id=row["broker_id"]))
         end = row["base_offset"] + row["bytes"] // RECORD_BYTES
-        whose = chosen.choice(sorted(open_since))
+        whose = chosen.choice(sorted(are_open))
         if chosen.random() * length < producers and not any(first <= end <= last for first, last in never):
-            open_since.pop(whose)
+            are_open.remove(whose)
             marked.append(end)
             name = "marker_abort" if chosen.random() < 0.2 else "marker_commit"
             more.append(said(row, name, whose, chosen.randrange(100, 2_000)))
