@@ -26,7 +26,8 @@ SETTINGS = {
     "offsets.topic.replication.factor": 1,
     "replica.fetch.max.bytes": 1,  # a batch at a time
 }
-STILL_S, HELD_BACK_S = 5.0, 4.0
+HELD_BACK_S = 4.0
+SHRUNK = "Shrinking ISR from 1,2 to 1"  # as the leader's server log says it
 LIMIT = 200  # bytes per second; the records alone are more than that, while the follower is let fetch
 PER_SECOND = 100
 
@@ -47,7 +48,9 @@ def found(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Tables:
         producer = cluster.producer("orders", "1", PER_SECOND)
         producer.wait_for_more(PER_SECOND)
         cluster.pause(2)
-        time.sleep(STILL_S)
+        log = cluster.logs(1) / "server.log"
+        # No longer than that: what the leader sent before it counts against its limit for ten seconds.
+        until(lambda: SHRUNK in log.read_text(), "a follower that has left the ISR")
         cluster.resume(2)
         time.sleep(HELD_BACK_S)
         for broker in cluster.brokers:
