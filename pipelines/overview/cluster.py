@@ -21,6 +21,7 @@ from replay.arrays.columns import completed_to
 from replay.evidence.client_gaps import GAP_SCHEMA
 from replay.evidence.client_requests import bucket_of_clients, shared_connections
 from replay.evidence.cluster import WHOLE, ClusterFacts, collected, collected_of
+from replay.evidence.heard_in_short import stand_alone
 from replay.evidence.request_runs import gaps_in_pieces
 from replay.evidence.standstills import CONNECTION_COLUMNS, CONNECTION_SCHEMA, connections_in, connections_together
 from replay.evidence.steady import NeedsAllError
@@ -72,7 +73,7 @@ def overview_on(recording_id: str, before: InShort, whole: pa.Table, facts: Iter
     if gaps is None:
         raise NeedsAllError
     coverage = coverage_told(told, gaps)
-    if coverage.missing.loses_lines:  # then ends of connections matter
+    if not stand_alone(told.heard, coverage.missing.edges):
         raise NeedsAllError
     return Overview(coverage, collected(recording_id, told, whole, partial(before.connections, facts)))
 

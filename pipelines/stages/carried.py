@@ -137,7 +137,7 @@ class Carrying:
     whole: list[pa.Table] = field(default_factory=list)
     early: pa.Table | None = None  # the facts that are given of those before the horizon
     names: dict[str, str] = field(default_factory=dict)
-    is_steady: bool = False  # whether no clock was set back, and no log loses lines
+    is_steady: bool = False  # whether no clock was set back
     least: int = LONG  # requests that are left out, for which it is worth while
     alone: Mapping[Of, Alone] | None = None  # marks of which that is known (`stands_alone`); None: the newest are asked
 
@@ -164,7 +164,7 @@ class Carrying:
         """How many rows were handed on."""
         return 0 if self.before is None else len(self.before.rows)
 
-    def begin(self, facts: pa.Table, names: dict[str, str], *, loses_lines: bool) -> None:
+    def begin(self, facts: pa.Table, names: dict[str, str]) -> None:
         """Look at the facts; NeedsAllError if what was handed on does not hold any more, or will not tell all.
 
         If a clock was set back, lines of before the moment may have been stamped behind it; then nothing is handed on.
@@ -172,7 +172,7 @@ class Carrying:
         self.names = names
         lines = RisingLines()
         lines.add(facts.select(STEP_COLUMNS).sort_by("ts"))
-        self.is_steady = lines.rise and not loses_lines
+        self.is_steady = lines.rise
         if self.before is not None and not (self.is_steady and names == self.before.names):
             raise NeedsAllError
         self.early = facts.select(TOLD).filter(is_before(facts, self.horizon))

@@ -60,7 +60,7 @@ def handed_on(
 
     `facts`: all, or those since what was handed on before. `alone`: marks that stand alone by all facts.
     """
-    if not alone or cluster.missing.loses_lines:
+    if not alone:
         return before
     counted = in_minutes(facts, cluster.names)
     alone = long_ones(counted, alone, {} if before is None else before.left)
@@ -72,7 +72,7 @@ def handed_on(
     def step(found: Carried | None, since: int, until: int) -> Carried | None:
         carrying = Carrying(until, until, found, least=LONG if until == horizon else 0, alone=alone)
         given = [facts.read(since, until)]
-        carrying.begin(given[0], cluster.names, loses_lines=False)
+        carrying.begin(given[0], cluster.names)
         for _ in in_buckets(given.pop(), told, settings, None, carrying):
             pass  # its rows are noted on the way
         return carrying.carried()

@@ -144,7 +144,7 @@ def order_here(
     cluster = cluster_told(seen.cluster, settings, seen.coverage.missing)
     told = ToldOfCluster(cluster)
     if carrying is not None:
-        carrying.begin(facts, cluster.names, loses_lines=seen.coverage.missing.loses_lines)
+        carrying.begin(facts, cluster.names)
     is_shared = len(facts) > FEW_FACTS and standing is None and PROCESSES > 1
     waiting = in_buckets(facts, told, settings, standing, carrying, PROCESSES if is_shared else 1)
     del facts

@@ -78,18 +78,8 @@ def host_gaps(requests: pa.Table) -> pa.Table:
         *(np.logical_or.reduceat(trait[order] > 0, first) for trait in traits),
     )
     gaps = gaps_between(number, taken, np.repeat(np.arange(len(first)), last - first + 1), len(number))
-    ends = {
-        "broker_id": connections.broker,
-        "connection": connections.name,
-        "correlation_id": as_sent(connections.last),
-        "since_us": taken[last],
-        "until_us": ends_of(broker, taken, first),
-        "lines": np.zeros(len(first), np.int64),
-        "lost": np.zeros(len(first), np.int64),
-        "fetches": connections.fetches,
-        "proves": np.zeros(len(first), np.bool_),
-    }
-    return pa.concat_tables([gap_rows(gaps, connections), pa.table(ends, schema=GAP_SCHEMA)])
+    begun, ended = (of_all.reduceat(taken, first) for of_all in (np.minimum, np.maximum))
+    return pa.concat_tables([gap_rows(gaps, connections), end_rows(connections, Used(begun, ended, taken[last]))])
 
 
 def counted_on(number: Ints, greatest: int) -> Ints:
@@ -117,6 +107,14 @@ class Connections(NamedTuple):
         """Whether a number that is missing on each must have had a line, even if the log is filtered."""
         found: Flags = self.replicates | (self.appends.any() & ~self.fetches) | self.unkept.any()
         return found
+
+
+class Used(NamedTuple):
+    """When each connection of a client was used, as columns, microseconds."""
+
+    begun: Ints  # the first time that a request was taken up,
+    ended: Ints  # and the latest
+    last: Ints  # when the one with the greatest number was
 
 
 class Gaps(NamedTuple):
@@ -183,6 +181,22 @@ def gap_rows(gaps: Gaps, connections: Connections) -> pa.Table:
         "proves": are_complete,
     }
     return pa.table(rows, schema=GAP_SCHEMA).take(pa.array(kept))
+
+
+def end_rows(connections: Connections, used: Used) -> pa.Table:
+    """Return the ends of a client's connections (`GAP_SCHEMA`): up to when lines may be missing after the last."""
+    rows = {
+        "broker_id": connections.broker,
+        "connection": connections.name,
+        "correlation_id": as_sent(connections.last),
+        "since_us": used.last,
+        "until_us": next_begun(connections.broker, used.begun, used.ended),
+        "lines": np.zeros(len(used.last), np.int64),
+        "lost": np.zeros(len(used.last), np.int64),
+        "fetches": connections.fetches,
+        "proves": np.zeros(len(used.last), np.bool_),
+    }
+    return pa.table(rows, schema=GAP_SCHEMA)
 
 
 NONE_THERE: Final = np.zeros(0, np.int64)
@@ -278,12 +292,6 @@ def is_reserved(missing: Ints) -> Flags:
     """Whether each number is for authentication only, of which the request log has no line."""
     reserved: Flags = (missing >= RESERVED) & (missing < NUMBERS // 2)
     return reserved
-
-
-def ends_of(broker: Ints, taken: Ints, first: Ints) -> Ints:
-    """Until when lines may be missing after the last of each connection; `first`: its first line."""
-    begun, ended = (of_all.reduceat(taken, first) for of_all in (np.minimum, np.maximum))
-    return next_begun(broker[first], begun, ended)
 
 
 def next_begun(broker: Ints, begun: Ints, ended: Ints) -> Ints:

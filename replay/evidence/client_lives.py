@@ -7,6 +7,7 @@ at the same time, so what is missing on one of them is not sought on the other.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow as pa
 from replay.arrays.alike import alike
 from replay.arrays.columns import differing, numbers
 from replay.arrays.ints import NEVER
-from replay.evidence.client_gaps import SLACK_US, Connections, Gaps, sent_since
+from replay.evidence.client_gaps import SLACK_US, Connections, Gaps, Used, sent_since
 from schemas.model import INT32, INT64, STRING
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ SETTLED_SCHEMA: Final = pa.schema(
         pa.field("since_us", INT64),
         pa.field("until_us", INT64),
         pa.field("lines", INT64),  # how many numbers are left out on the connection
-        pa.field("missing", pa.list_(INT64)),  # which of these the client did not send to another broker
+        pa.field("missing", pa.list_(INT64)),  # which of these the client sent to no other broker; null: all
     ]
 )
 BELOW_ALL: Final = -NEVER  # numbers; they are counted in 32 bits, and below zero after the greatest
@@ -60,6 +61,7 @@ class Life:
 
     lines: Lines  # requests that are there
     known: dict[int, dict[str, Any]] = field(default_factory=dict)  # by place: what is known of those before
+    gaps: dict[int, list[dict[str, Any]]] = field(default_factory=dict)  # by place: those between these
 
     @property
     def is_across(self) -> bool:
@@ -71,13 +73,12 @@ class Life:
         """Up to which number requests on any of its connections are known; BELOW_ALL: on none."""
         return max((row["until"] for row in self.known.values()), default=BELOW_ALL)
 
-    def limits(self) -> Ints:
-        """For each request that is there: up to which number those of its connection are known."""
-        every = self.until if self.is_across else BELOW_ALL
-        of_place = np.full(int(self.lines.place.max(initial=-1)) + 1, every)
+    def limits(self, places: Ints) -> Ints:
+        """Return up to which number requests on these connections are known."""
+        of_place = np.full(int(places.max(initial=-1)) + 1, self.until if self.is_across else BELOW_ALL)
         for place, row in self.known.items():
             of_place[place : place + 1] = row["until"]
-        found: Ints = of_place[self.lines.place]
+        found: Ints = of_place[places]
         return found
 
 
@@ -99,8 +100,9 @@ class Client:
 
     def connections(self) -> Connections:
         """Return all connections, by their places."""
+        lines = self.lines
         last = np.full(len(self.places), BELOW_ALL)
-        np.maximum.at(last, self.place, numbers(self.rows["correlation_id"]))
+        np.maximum.at(last, lines.place, lines.number)
         kinds = np.zeros((len(TRAITS), len(self.places)), np.bool_)
         np.logical_or.at(kinds.T, self.place, self.traits.T)
         for row in self.known:
@@ -110,13 +112,35 @@ class Client:
         broker, name = zip(*self.places, strict=True)
         return Connections(np.array(broker, np.int64), pa.array(name, STRING), last, *kinds)
 
+    def used(self) -> Used:
+        """Return when each connection was used, by their places."""
+        lines, names = self.lines, ("number", "begun_us", "ended_us")
+        told = [
+            [self.places[row["broker_id"], row["connection"]], row["last_us"][-1], *(row[name] for name in names)]
+            for row in self.known
+        ]
+        known = np.array(told, np.int64).reshape(-1, 2 + len(names)).T
+        place, taken, number, first, latest = (
+            np.concatenate(pair)
+            for pair in zip(known, (lines.place, lines.taken, lines.number, lines.taken, lines.taken), strict=True)
+        )
+        begun, ended, last = np.full((3, len(self.places)), -NEVER)
+        begun[:] = NEVER
+        np.minimum.at(begun, place, first)
+        np.maximum.at(ended, place, latest)
+        order = np.lexsort((taken, number))
+        last[place[order]] = taken[order]  # of each place the last one stays
+        return Used(begun, ended, last)
+
     def settled(self) -> Gaps:
         """Return the gaps between requests that are not there."""
         names = ("correlation_id", "since_us", "until_us", "lines")
         told = [[self.places[row["broker_id"], row["connection"]], *(row[name] for name in names)] for row in self.gaps]
         of, number, since, until, lines = np.array(told, np.int64).reshape(-1, 1 + len(names)).T
-        at = np.repeat(np.arange(len(told)), [len(row["missing"]) for row in self.gaps])
-        missing = np.array([one for row in self.gaps for one in row["missing"]], np.int64)
+        wanted = zip((number + 1).tolist(), (number + lines + 1).tolist(), strict=True)
+        absent = [row["missing"] or range(*every) for row, every in zip(self.gaps, wanted, strict=True)]
+        at = np.repeat(np.arange(len(told)), [*map(len, absent)])
+        missing = np.array([one for some in absent for one in some], np.int64)
         return Gaps(of, number, since, until, lines, np.zeros(len(told), np.bool_), at, missing)
 
     def rows_of(self, gaps: Gaps) -> list[dict[str, Any]]:
@@ -129,11 +153,12 @@ class Client:
                 broker, connection = names[place]
                 of = {"client_id": self.client_id, "connection": connection, "broker_id": broker}
                 told = {"correlation_id": number, "since_us": since, "until_us": until, "lines": lines}
-                rows.append({**of, **told, "missing": absent.tolist()})
+                rows.append({**of, **told, "missing": absent.tolist() if len(absent) < lines else None})
         return rows
 
+    @cached_property
     def lines(self) -> Lines:
-        """Return the requests; connections that have no place yet get one."""
+        """The requests; connections that have no place yet get one."""
         for row in self.known:
             self.places.setdefault((row["broker_id"], row["connection"]), len(self.places))
         if not len(self.rows):
@@ -163,7 +188,7 @@ class Client:
 
     def lives(self) -> list[Life] | None:
         """Return its lives, of which only the last may go on; None: an earlier one does, or was not all there."""
-        lines = self.lines()
+        lines = self.lines
         of_place = np.full(len(self.places), NO_LIFE)
         for row in self.known:
             of_place[self.places[row["broker_id"], row["connection"]]] = row["life"]
@@ -182,6 +207,9 @@ class Client:
         found = [Life(lines.where(of_place[lines.place] == number)) for number in range(last + 1)]
         for row in self.known:
             found[row["life"]].known[self.places[row["broker_id"], row["connection"]]] = row
+        for row in self.gaps:
+            place = self.places[row["broker_id"], row["connection"]]
+            found[of_place[place]].gaps.setdefault(place, []).append(row)
         return found
 
 

@@ -1,11 +1,11 @@
 """Clients' requests up to some number in short: what has to be known of them to find all gaps later, too.
 
 To see a gap in a client's numbers, all its requests are looked at (`client_gaps`). Of two kinds of client little of
-them matters for what comes later: one that counts on each connection by itself, and has left out no number on any, and
-one that counts across its connections, and has sent no number twice in one life (`client_lives`). Of these each
-connection's last request is kept, with the numbers that the client has not sent since, the requests of the last
-seconds, and the gaps between others. Of one whose numbers prove nothing, as a consumer's in a filtered log, nothing is.
-Of other clients all requests are.
+them matters for what comes later: one that counts on each connection by itself (`apart_gaps`), and one that counts
+across its connections, and has sent no number twice in one life (`client_lives`). Of these each connection's last
+request is kept, with the numbers that the client has not sent since if it counts across them, the requests of the last
+seconds, and the gaps between others. Of one whose numbers prove nothing, as a consumer's in a filtered log, each
+connection's last one is. Of other clients all requests are.
 
 What is found is what `gaps_in` finds in all requests. It may happen that this cannot be told, if a client does
 something that it rarely does, such as to go on with a connection of an earlier life; then all requests have to be
@@ -21,22 +21,38 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.arrays.columns import numbers
+from replay.arrays.columns import differing, numbers, texts
 from replay.arrays.ints import NEVER
-from replay.evidence.client_gaps import GAP_SCHEMA, IN_FLIGHT, Gaps, counted_on, gap_rows, gaps_together, host_gaps
+from replay.evidence.client_gaps import (
+    GAP_SCHEMA,
+    IN_FLIGHT,
+    Gaps,
+    counted_on,
+    end_rows,
+    gap_rows,
+    gaps_together,
+    host_gaps,
+)
 from replay.evidence.client_lives import BELOW_ALL, SETTLED_SCHEMA, TRAITS, Client, Life
 from replay.evidence.client_requests import NAMES, REQUEST_SCHEMA, by_client, host_of
-from replay.evidence.later_gaps import COUNTER_SCHEMA, MOST_ABSENT, absent_between, gaps_of_life, sent_between
+from replay.evidence.later_gaps import (
+    COUNTER_SCHEMA,
+    MOST_ABSENT,
+    MOST_MISSING,
+    absent_between,
+    gaps_of_life,
+    sent_between,
+)
 from replay.evidence.steady import NeedsAllError
 from schemas.model import STRING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from replay.arrays.ints import Flags
+    from replay.arrays.ints import Flags, Ints
 
 UNDER_WAY_US: Final = 30_000_000  # after a request that takes longer, all of its client have to be looked at again
-MOST_GAPS: Final = 1_000  # of a client, between requests that are not kept; of one that has more, all are kept
+MOST_GAPS: Final = 10_000  # of a client, between requests that are not kept; of one that has more, all are kept
 NOTHING_BETWEEN: Final = {"absent": [], "least_us": NEVER, "most_us": -NEVER}
 
 Row = dict[str, Any]
@@ -55,9 +71,9 @@ class Counted(NamedTuple):
         return cls(COUNTER_SCHEMA.empty_table(), SETTLED_SCHEMA.empty_table(), requests)
 
     def found(self, shared: pa.Table) -> pa.Table | None:
-        """Return the gaps of all requests in which lines may be missing (`GAP_SCHEMA`); None: this does not tell.
+        """Return what `gaps_in` does of all requests; None: this does not tell it.
 
-        `shared`: connections of several clients. Ends of connections, which `gaps_in` returns too, are not among them.
+        `shared`: connections of several clients.
         """
         names = {(row["broker_id"], row["connection"]) for row in shared.to_pylist()}
         if names and any((row["broker_id"], row["connection"]) in names for row in self.counters.to_pylist()):
@@ -69,6 +85,31 @@ class Counted(NamedTuple):
                 return None
             found.append(gaps)
         return pa.concat_tables(found)
+
+    def edges(self) -> dict[int | None, Ints]:
+        """Return by broker the moments at which lines begin or end to be missing, or may turn out to have begun."""
+        last = [[row["broker_id"], row["last_us"][-1]] for row in self.counters.to_pylist()]
+        broker, number, taken = (numbers(self.kept[name]) for name in ("broker_id", "correlation_id", "taken_us"))
+        name, _ = texts(self.kept["connection"].cast(STRING))
+        order = np.lexsort((taken, number, name, broker))
+        broker, name, number, taken = (column[order] for column in (broker, name, number, taken))
+        begins = differing(broker, name)
+        begins[1:] |= np.diff(number) > 1
+        at_edge = begins.copy()
+        at_edge[:-1] |= begins[1:]
+        at_edge[-1:] = True
+        pairs = np.concatenate(
+            [
+                np.array(last, np.int64).reshape(-1, 2).T,
+                *(
+                    np.stack([numbers(self.gaps["broker_id"]), numbers(self.gaps[us])])
+                    for us in ("since_us", "until_us")
+                ),
+                np.stack([broker, taken])[:, at_edge],
+            ],
+            axis=1,
+        )
+        return {one: np.unique(pairs[1][pairs[0] == one]) for one in np.unique(pairs[0]).tolist()}
 
     def clients(self, shared: pa.Table) -> Iterator[Client]:
         """Yield each client on each host, with its requests but for those on shared connections."""
@@ -131,14 +172,13 @@ def is_mute(client: Client) -> bool:
 
 
 def gaps_of(client: Client) -> pa.Table | None:
-    """Return the gaps of one client (`GAP_SCHEMA`); None: what is there does not tell them."""
+    """Return the gaps and ends of one client (`GAP_SCHEMA`); None: what is there does not tell them."""
     if is_mute(client):
-        return GAP_SCHEMA.empty_table()
+        return ends_of(client)
     if was_mute(client):  # what it sent before counts now
         return None
     if not client.known:
-        found = host_gaps(client.rows)
-        return found.filter(pc.greater(found["lines"], 0))
+        return host_gaps(client.rows)
     lives = client.lives()
     if lives is None:
         return None
@@ -149,7 +189,28 @@ def gaps_of(client: Client) -> pa.Table | None:
         if gaps is None:
             return None
         found.append(gaps)
-    return gap_rows(gaps_together(found), client.connections())
+    return pa.concat_tables([gap_rows(gaps_together(found), client.connections()), ends_of(client)])
+
+
+def ends_of(client: Client) -> pa.Table:
+    """Return the ends of a client's connections (`GAP_SCHEMA`)."""
+    return end_rows(client.connections(), client.used())
+
+
+def mute_ones(client: Client) -> list[Row]:
+    """Return what is to be known of the connections of a client whose numbers prove nothing: when each was used."""
+    connections = client.connections()
+    told = (connections.last, *client.used(), *(getattr(connections, trait) for trait in TRAITS))
+    return [
+        {
+            "client_id": client.client_id, "connection": connection, "broker_id": broker, "life": None, "across": False,
+            "until": number, "lines": 0, **dict(zip(TRAITS, traits, strict=True)), "least": number, "number": number,
+            "last_us": [last], "begun_us": begun, "ended_us": ended, **NOTHING_BETWEEN,
+        }
+        for (broker, connection), number, begun, ended, last, *traits in zip(
+            client.places, *(column.tolist() for column in told), strict=True
+        )
+    ]  # fmt: skip
 
 
 def lines_of(lives: list[Life]) -> int:
@@ -160,8 +221,7 @@ def lines_of(lives: list[Life]) -> int:
 def counted_of(client: Client, until_us: int) -> tuple[list[Row], list[Row], pa.Table]:
     """Return one client's counters, its gaps that are settled, and those of its requests that are kept."""
     if is_mute(client):
-        row = client.rows.slice(0, 1).select(["client_id", "connection", "broker_id"]).to_pylist()
-        return client.known or row, [], client.rows.slice(0, 0)
+        return mute_ones(client), [], client.rows.slice(0, 0)
     if was_mute(client):  # what it sent before is needed now
         raise NeedsAllError
     lives = client.lives()
@@ -179,12 +239,12 @@ def counted_of(client: Client, until_us: int) -> tuple[list[Row], list[Row], pa.
         if not counters:  # of this life all requests are kept, so they are of those that follow
             break
         life.known = counters
-        limit[life.lines.place] = life.limits()
+        limit[life.lines.place] = life.limits(life.lines.place)
         for place, row in counters.items():
             broker, connection = names[place]
             told = {"client_id": client.client_id, "connection": connection, "broker_id": broker, "life": number}
             made.append({**told, **row})
-        settled += client.rows_of(gaps.where(gaps.number + gaps.lines < life.until))
+        settled += client.rows_of(gaps.where(gaps.number + gaps.lines < life.limits(gaps.of)))
     if len(settled) > MOST_GAPS:
         if client.known:
             raise NeedsAllError
@@ -202,11 +262,13 @@ def counters_of(life: Life, gaps: Gaps, traits: Flags, until_us: int) -> dict[in
         if not len(lines.number):
             return life.known
         is_across = life.is_across
-    elif gaps.are_wide.any() or np.bincount(gaps.at, minlength=1).max() > MOST_ABSENT:
+    elif gaps.are_wide.any():
         return {}
     elif len(np.unique(lines.number)) == len(lines.number):
+        if np.bincount(gaps.at, minlength=1).max() > MOST_MISSING:
+            return {}
         is_across = True
-    elif (np.diff(lines.number)[lines.place[1:] == lines.place[:-1]] <= 1).all():
+    elif (np.bincount(gaps.at, minlength=len(gaps.of)) == gaps.lines).all():
         is_across = False
     else:
         return {}
@@ -226,8 +288,10 @@ def counters_of(life: Life, gaps: Gaps, traits: Flags, until_us: int) -> dict[in
                 "until": until,
                 "lines": (old["lines"] if old else 0) + len(mine.number),
                 **{trait: k or bool(old and old[trait]) for trait, k in zip(TRAITS, kinds, strict=True)},
+                "least": old["least"] if old else int(mine.number[0]),
                 "number": int(mine.number[-1]),
                 "last_us": last[-IN_FLIGHT - 1 :],
+                "begun_us": min(old["begun_us"] if old else NEVER, int(mine.taken.min())),
                 "ended_us": max(old["ended_us"] if old else -NEVER, int(mine.taken.max())),
                 **NOTHING_BETWEEN,
             }

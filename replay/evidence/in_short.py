@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.arrays.columns import numbers
+from replay.evidence import counted_requests
 from replay.evidence.client_requests import shared_connections
 from replay.evidence.counted_requests import Counted, counted
 from replay.evidence.heard import span_of
@@ -51,7 +52,7 @@ class InShort(NamedTuple):
         return Counted(self.counters, self.gaps, told.requests)
 
     def gaps_in(self, told: Summary) -> pa.Table | None:
-        """Return the gaps of all requests, without ends; None: they cannot be told. `told`: of `with_later`."""
+        """Return the gaps and ends of all requests; None: they cannot be told. `told`: of `with_later`."""
         return self.counted(told).found(shared_connections(told.users))
 
     def connections(self, facts: Iterable[pa.Table], silences: pa.Table) -> pa.Table:
@@ -68,7 +69,7 @@ class InShort(NamedTuple):
 
 
 def in_short(before: InShort | None, facts: pa.Table, until_us: int) -> InShort:
-    """Return what all facts before a moment tell, of which no log loses lines (`MissingLines.loses_lines`).
+    """Return what all facts before a moment tell.
 
     `before`: what those before an earlier moment tell; `facts`: all since then that are before the later one.
     NeedsAllError: these alone do not tell what a standstill around the earlier moment did.
@@ -78,11 +79,15 @@ def in_short(before: InShort | None, facts: pa.Table, until_us: int) -> InShort:
     ended = silences.filter(pc.less(silences["first"], until_us))
     woken = connections_in(facts, ended) if before is None else before.connections([facts], ended)
     every = Counted.of(told.requests) if before is None else before.counted(told)
-    counters, gaps, kept = counted(every, shared_connections(told.users), until_us)
+    short = counted(every, shared_connections(told.users), until_us)
     span = span_of(told.spans)
+    since_us = (
+        until_us - counted_requests.UNDER_WAY_US
+    )  # a request that was under way then may show that others are missing
+    heard = told.heard if span is None else heard_in_short(told.heard, since_us, span[0], short.edges())
     told = told._replace(
-        heard=told.heard if span is None else heard_in_short(told.heard, until_us, span[0]),
+        heard=heard,
         pieces=pieces_in_short(told.pieces),
-        requests=kept,
+        requests=short.kept,
     )
-    return InShort(until_us, told, counters, gaps, woken.filter(woken["woken"]).cast(CONNECTION_SCHEMA))
+    return InShort(until_us, told, short.counters, short.gaps, woken.filter(woken["woken"]).cast(CONNECTION_SCHEMA))

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from replay.arrays.columns import differing
 from replay.arrays.ints import NEVER
+from replay.evidence.apart_gaps import gaps_apart
 from replay.evidence.client_gaps import NO_GAPS, SLACK_US, Gaps, gaps_between, sent_since
 from replay.evidence.client_lives import BELOW_ALL, TRAITS
 from schemas.model import BOOL, INT32, INT64, STRING
@@ -19,20 +20,23 @@ if TYPE_CHECKING:
     from replay.arrays.ints import Ints
     from replay.evidence.client_lives import Life, Lines
 
-MOST_ABSENT: Final = 100  # numbers in one gap, or since a connection's last request; where more are, they are not told
+MOST_ABSENT: Final = 100  # numbers since a connection's last request; where more are, they are not told
+MOST_MISSING: Final = 10_000  # in one gap of a client that counts across its connections
 COUNTER_SCHEMA: Final = pa.schema(  # a connection of a client, and its requests that are not kept
     [
         pa.field("client_id", STRING),
         pa.field("connection", STRING),
         pa.field("broker_id", INT32),
-        pa.field("life", INT64),  # of the client, from 0 on; null: of a client of which nothing has to be known
+        pa.field("life", INT64),  # of the client, from 0 on; null: of a client whose numbers prove nothing
         pa.field("across", BOOL),  # whether the client counts across its connections
         pa.field("until", INT64),  # their greatest number; of a client that counts so, on any connection of the life
         pa.field("lines", INT64),  # how many they are
         *(pa.field(trait, BOOL) for trait in TRAITS),  # whether one of them is so (`REQUEST_SCHEMA`)
-        pa.field("number", INT64),  # of the last of them
+        pa.field("least", INT64),  # number of the first of them,
+        pa.field("number", INT64),  # and of the last
         pa.field("last_us", pa.list_(INT64)),  # when the last of them were taken up
-        pa.field("ended_us", INT64),  # when the latest of all was
+        pa.field("begun_us", INT64),  # when the earliest of all was,
+        pa.field("ended_us", INT64),  # and the latest
         # Of the numbers behind `number` up to `until`, where a client counts across its connections:
         pa.field("absent", pa.list_(INT64)),  # those that it did not send; null: too many
         pa.field("least_us", INT64),  # when the earliest of the others was taken up
@@ -63,20 +67,23 @@ def gaps_of_life(life: Life, count: int) -> Gaps | None:
 
 def later_gaps(life: Life, count: int) -> Gaps | None:
     """Return the same of a life whose early requests are not there."""
-    if (life.lines.number <= life.limits()).any():
+    if (life.lines.number <= life.limits(life.lines.place)).any():
         return None
     place, number, taken, may_be_sent = with_known(life)
     first = np.flatnonzero((place[1:] == place[:-1]) & (np.diff(number) > 1))
-    if not life.is_across:
-        return None if len(first) else NO_GAPS
-    if len(np.unique(life.lines.number)) < len(life.lines.number):
-        return None
     low = np.minimum(may_be_sent[first], may_be_sent[first + 1]) - SLACK_US
     high = np.maximum(taken[first], taken[first + 1]) + SLACK_US
     left_out = number[first + 1] - number[first] - 1
+    ends = np.stack([taken[first], taken[first + 1]])
+    none = np.zeros(len(first), np.bool_)
+    gaps = Gaps(place[first], number[first], ends.min(axis=0), ends.max(axis=0), left_out, none, *NO_GAPS[-2:])
+    if not life.is_across:
+        return gaps_apart(life, gaps, low) if (left_out <= count).all() else None
+    if len(np.unique(life.lines.number)) < len(life.lines.number):
+        return None
     behind, until = np.maximum(number[first], life.until), number[first + 1] - 1
     sent = sent_between(life.lines, behind, until)
-    told = (sent.least >= low) & (sent.most <= high) & (left_out <= count) & (sent.absent <= MOST_ABSENT)
+    told = (sent.least >= low) & (sent.most <= high) & (left_out <= count) & (sent.absent <= MOST_MISSING)
     before = np.flatnonzero(number[first] < life.until).tolist()  # between what is known of a connection and what came
     rows = {k: life.known[int(place[first[k]])] for k in before}
     for k, row in rows.items():
@@ -88,9 +95,7 @@ def later_gaps(life: Life, count: int) -> Gaps | None:
         absent[k] = [*row["absent"], *absent[k]]
     at = np.repeat(np.arange(len(first)), [len(some) for some in absent])
     missing = np.array([one for some in absent for one in some], np.int64)
-    ends = np.stack([taken[first], taken[first + 1]])
-    none = np.zeros(len(first), np.bool_)
-    return Gaps(place[first], number[first], ends.min(axis=0), ends.max(axis=0), left_out, none, at, missing)
+    return gaps._replace(at=at, missing=missing)
 
 
 def with_known(life: Life) -> tuple[Ints, Ints, Ints, Ints]:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.arrays.columns import differing, numbers, texts
@@ -36,8 +37,7 @@ from replay.evidence.tenures import micros
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import pyarrow as pa
-
+    from replay.arrays.ints import Ints
     from replay.evidence.rows import Row
 
 NEAR_US = 60_000_000  # how far around a gap a log is assumed to lose lines
@@ -96,9 +96,9 @@ class MissingLines:
         return self.gaps, self.lossy, self.doubtful
 
     @property
-    def loses_lines(self) -> bool:
-        """Whether some log lost lines near each other, so that others may be missing at ends of connections."""
-        return any(len(around(mine)) < len(mine) for mine in self.holes.values())
+    def edges(self) -> dict[int | None, Ints]:
+        """When lines begin and end to be missing, by broker, microseconds."""
+        return {one: np.array([hole[:2] for hole in holes], np.int64).ravel() for one, holes in self.holes.items()}
 
     @property
     def is_empty(self) -> bool:
@@ -144,11 +144,13 @@ def missing_lines(gaps_and_ends: pa.Table) -> MissingLines:
     near = {broker: around(mine) for broker, mine in holes.items()}
     lossy = {broker: crowded(near[broker], mine) for broker, mine in holes.items()}
     gaps: dict[int, list[Gap]] = defaultdict(list)
-    for row in gaps_and_ends.filter(pc.invert(gaps_and_ends["fetches"])).to_pylist():
-        if row["lines"]:
-            gaps[row["broker_id"]].append(Gap(row["since_us"], row["until_us"]))
-            continue
-        for stretch in lossy.get(row["broker_id"], ()):
+    may_append = gaps_and_ends.filter(pc.invert(gaps_and_ends["fetches"]))
+    are_ends = pc.equal(may_append["lines"], 0)
+    for row in may_append.filter(pc.invert(are_ends)).to_pylist():
+        gaps[row["broker_id"]].append(Gap(row["since_us"], row["until_us"]))
+    at_lossy = pc.is_in(may_append["broker_id"], pa.array([one for one in lossy if lossy[one]], pa.int32()))
+    for row in may_append.filter(pc.and_(are_ends, at_lossy)).to_pylist():
+        for stretch in lossy[row["broker_id"]]:
             if stretch.since <= row["since_us"] <= stretch.until:
                 gaps[row["broker_id"]].append(Gap(row["since_us"], min(row["until_us"], stretch.until)))
     return MissingLines(

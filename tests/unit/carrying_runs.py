@@ -72,7 +72,7 @@ class CarryingRuns(HourlyRuns):
         carrying = Carrying.of(stands, some, self.length_us, engine_version(), before)
         if carrying is not None:
             carrying.least = self.worth
-            carrying.begin(some, cluster.names, loses_lines=cluster.missing.loses_lines)
+            carrying.begin(some, cluster.names)
         parted: defaultdict[int, list[pa.Table]] = defaultdict(list)
         are_early: defaultdict[int, list[bool]] = defaultdict(list)
         for is_early, rows in in_parts([some], cluster.names, carrying):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from short_times import shorten
 from test_hourly_runs import facts_of, make_what_one_run_makes, told_but_states, went_on, with_deletions
 
 from pipelines.stages import carried, order_marks
+from replay.evidence.missing_lines import missing_requests
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +41,7 @@ def in_steps_as_at_once(folder: Path, stepwise: CarryingRuns, seed: int, electio
     facts, stated = facts_of(folder / "made")
     facts = with_deletions(facts) if seed == 1 else facts
     facts = with_numbers_left_out(facts) if seed == 4 else facts
+    facts = with_a_lost_second(facts) if seed == 6 else facts
     steps = enumerate(steps_of(facts, len(facts) // 4, Random(seed), 8, late), 1)  # noqa: S311
     states = (with_directories(some, step) for step, some in steps)
     make_what_one_run_makes(stepwise, states, with_directories(facts, 8), stated)
@@ -57,6 +60,18 @@ def with_numbers_left_out(facts: pa.Table) -> pa.Table:
     return facts.set_column(place, facts.schema.field(place), pa.array(told, facts.schema.field(place).type))
 
 
+def with_a_lost_second(facts: pa.Table) -> pa.Table:
+    """The facts, of which a broker's request log has lost all lines of a second, so one connection's and another's."""
+    begin, end = pc.min_max(facts["ts"]).as_py().values()
+    since = begin + (end - begin) / 5
+    is_then = pc.and_(pc.greater_equal(facts["ts"], since), pc.less(facts["ts"], since + timedelta(seconds=1)))
+    lost = pc.and_(pc.and_(is_then, pc.equal(facts["broker_id"], 1)), pc.is_valid(facts["connection"]))
+    rest = facts.filter(pc.invert(pc.coalesce(lost, pa.scalar(value=False))))
+    (stretch,) = missing_requests(rest).lossy[1]
+    assert stretch.since < stretch.until
+    return rest
+
+
 def with_directories(facts: pa.Table, step: int) -> pa.Table:
     """The facts, and what log directories state, at no known time: a dump that stays, and the HW as of this step."""
     told = {"recording_id": facts["recording_id"][0].as_py(), "source_line": 3, "topic": "made", "broker_id": 1}
@@ -70,7 +85,9 @@ def with_directories(facts: pa.Table, step: int) -> pa.Table:
     return pa.concat_tables([facts, pa.Table.from_pylist(rows, schema=facts.schema)])
 
 
-@pytest.mark.parametrize(("seed", "elections", "late"), [(1, 0, 0.0), (2, 1, 0.0), (3, 0, 0.0005), (4, 0, 0.0)])
+@pytest.mark.parametrize(
+    ("seed", "elections", "late"), [(1, 0, 0.0), (2, 1, 0.0), (3, 0, 0.0005), (4, 0, 0.0), (6, 0, 0.0)]
+)
 def test_an_order_of_what_is_new_finds_what_one_of_everything_finds(
     tmp_path: Path, seconds: list[bool], seed: int, elections: int, late: float
 ) -> None:

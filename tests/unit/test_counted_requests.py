@@ -74,10 +74,10 @@ def gaps(sent: list[Sent]) -> list[dict[str, Any]]:
     return rows_of(gaps_in(told(sent), NONE_SHARED))
 
 
-def rows_of(found: pa.Table) -> list[dict[str, Any]]:
-    """Gaps without ends, in order."""
-    rows = found.filter(pc.greater(found["lines"], 0))
-    return sorted(rows.to_pylist(), key=str)
+def rows_of(found: pa.Table, *, ends: bool = False) -> list[dict[str, Any]]:
+    """Gaps, or ends of connections, in order."""
+    are_ends = pc.equal(found["lines"], 0)
+    return sorted(found.filter(are_ends if ends else pc.invert(are_ends)).to_pylist(), key=str)
 
 
 def with_later(before: Counted, requests: pa.Table) -> Counted:
@@ -97,6 +97,8 @@ class Run(NamedTuple):
     are: list[dict[str, Any]]
     kept: int
     settled: int  # gaps between requests of which none was kept
+    ends_found: list[dict[str, Any]] | None
+    ends_are: list[dict[str, Any]]
 
 
 def runs_over(sent: list[Sent], random: Random) -> list[Run]:
@@ -106,8 +108,9 @@ def runs_over(sent: list[Sent], random: Random) -> list[Run]:
     for cut in [*sorted(random.sample(range(END_US), 9)), END_US + 10 * SECOND_US]:
         new = told([one for one in sent if begin <= one.done_us < cut])
         found = with_later(before, new).found(NONE_SHARED)
-        are = gaps([one for one in sent if one.done_us < cut])
-        runs.append(Run(None if found is None else rows_of(found), are, len(before.kept), len(before.gaps)))
+        are = gaps_in(told([one for one in sent if one.done_us < cut]), NONE_SHARED)
+        every = ((None if found is None else rows_of(found, ends=k), rows_of(are, ends=k)) for k in (False, True))
+        runs.append(Run(*next(every), len(before.kept), len(before.gaps), *next(every)))
         if found is None:  # then all requests are looked at again
             before, begin = nothing, 0
         horizon = max(cut - random.choice([0, SECOND_US, 20 * SECOND_US]), begin)
@@ -149,6 +152,23 @@ def test_of_a_client_that_left_out_some_numbers_the_gaps_are_handed_on(seed: int
     assert runs[-1].kept < len(sent) // 3
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_of_a_client_that_counts_on_each_connection_the_gaps_are_handed_on(seed: int) -> None:
+    """Its logs have lost lines: some by themselves, and perhaps all of one broker's for some time."""
+    random = Random(3000 + seed)  # noqa: S311 - nothing secret
+    sent = sent_by(random, across=False, lives=random.choice([1, 1, 2]))
+    rate = random.choice([0, 0.01, 0.1])
+    since = random.randrange(END_US)
+    until = since + random.choice([0, 5, 100]) * SECOND_US
+    sent = without(sent, lambda one: random.random() < rate or (one.broker_id == 1 and since <= one.done_us < until))
+    runs = runs_over(sent, random)
+    found = [run for run in runs if run.found is not None]
+    assert all(run.found == run.are and run.ends_found == run.ends_are for run in found)
+    assert len(found) > len(runs) // 2
+    assert min(run.kept for run in runs[3:]) < len(sent) // 3
+    assert not any(run.are for run in runs) or max(run.settled for run in runs)
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_gaps_that_are_found_are_those_of_all_requests(seed: int) -> None:
     random = Random(1000 + seed)  # noqa: S311 - nothing secret
@@ -157,14 +177,16 @@ def test_gaps_that_are_found_are_those_of_all_requests(seed: int) -> None:
         for port in range(1000, 1000 * random.choice([2, 2, 3]), 1000)  # perhaps a second client of that name
         for one in sent_by(random, across=random.random() < 0.6, lives=random.choice([1, 2]), port=port)
     ]
-    for _ in range(random.choice([0, 1, 3])):
+    for _ in range(random.choice([0, 1, 3, 30])):
         del sent[random.randrange(len(sent))]
     if random.random() < 0.5:
         sent = without(sent, lambda one: one.correlation_id == 5)
     # A client that sends long enough counts on from the least of all 32-bit numbers.
     first = random.choice([0, 0, -(2**31), 2**31 - 100])
     sent = [one._replace(correlation_id=(one.correlation_id + first + 2**31) % 2**32 - 2**31) for one in sent]
-    assert all(run.found == run.are for run in runs_over(sent, random) if run.found is not None)
+    found = [run for run in runs_over(sent, random) if run.found is not None]
+    assert found
+    assert all(run.found == run.are and run.ends_found == run.ends_are for run in found)
 
 
 def test_a_request_that_is_missing_is_found_though_those_before_are_not_looked_at() -> None:
@@ -176,13 +198,13 @@ def test_a_request_that_is_missing_is_found_though_those_before_are_not_looked_a
     every = with_later(before, told(later))
     found = every.found(NONE_SHARED)
     assert found is not None
-    assert not len(found)
+    assert not rows_of(found)
     lost = next(one for one in later if one.taken_us > 700 * SECOND_US)
     rest = without(later, lambda one: one == lost)
     found = with_later(before, told(rest)).found(NONE_SHARED)
     assert found is not None
     assert rows_of(found) == gaps(without(sent, lambda one: one == lost))
-    assert set(found["lost"].to_pylist()) == {1}  # on each connection that went on
+    assert {row["lost"] for row in rows_of(found)} == {1}  # on each connection that went on
     # Nor is it taken for granted if a connection turns out to carry requests of several clients.
     shared = pa.table({"broker_id": [lost.broker_id], "connection": [lost.connection]}, schema=PLACE_SCHEMA)
     assert every.found(shared) is None
@@ -197,11 +219,15 @@ def test_of_a_client_whose_numbers_prove_nothing_no_request_is_kept() -> None:
         sent = sent.set_column(places[name], REQUEST_SCHEMA.field(name), pa.array([value] * len(sent)))
     early, later = sent.slice(0, len(sent) // 2), sent.slice(len(sent) // 2)
     before = counted(Counted.of(early), NONE_SHARED, END_US)
-    assert [len(part) for part in before] == [1, 0, 0]
+    assert [len(part) for part in before] == [3, 0, 0]  # when each connection was used
     found = before._replace(kept=later).found(NONE_SHARED)
     assert found is not None
-    assert not len(found)
-    assert counted(before._replace(kept=later), NONE_SHARED, 2 * END_US).counters.equals(before.counters)
+    assert not rows_of(found)
+    assert rows_of(found, ends=True) == rows_of(gaps_in(sent, NONE_SHARED), ends=True)
+    after = counted(before._replace(kept=later), NONE_SHARED, 2 * END_US)
+    at_once = counted(Counted.of(sent), NONE_SHARED, 2 * END_US)
+    assert sorted(after.counters.to_pylist(), key=str) == sorted(at_once.counters.to_pylist(), key=str)
+    assert not len(after.kept)
     heartbeat = later.set_column(places["unkept"], REQUEST_SCHEMA.field("unkept"), pa.array([True] * len(later)))
     assert before._replace(kept=heartbeat).found(NONE_SHARED) is None
     with pytest.raises(NeedsAllError):
@@ -227,13 +253,39 @@ def test_a_late_line_of_an_earlier_life_makes_all_requests_be_looked_at_again() 
     """It was taken up before the client started again, on a connection that has no other line."""
     first = without(on_one(1000, 1, range(1_000), 0), lambda one: one.correlation_id == 500)
     before = in_short([*first, *on_one(2000, 1, range(100), 200 * SECOND_US)])
-    assert before.gaps["missing"].to_pylist() == [[500]]
+    assert before.gaps.select(["correlation_id", "lines", "missing"]).to_pylist() == [
+        {"correlation_id": 499, "lines": 1, "missing": None}
+    ]
     late = on_one(1001, 2, range(500, 501), 50 * SECOND_US)
     assert before._replace(kept=told(late)).found(NONE_SHARED) is None
     later = on_one(2000, 1, range(100, 110), 300 * SECOND_US)
     found = before._replace(kept=told(later)).found(NONE_SHARED)
     assert found is not None
-    assert found["lost"].to_pylist() == [1]
+    assert [row["lost"] for row in rows_of(found)] == [1]
+
+
+def test_a_number_that_a_connection_without_a_counter_of_its_own_may_have_sent_is_not_told() -> None:
+    """Of two connections that share no number it is not known whether each counts by itself."""
+    apart = [*on_one(1000, 1, range(1_000), 0), *on_one(1001, 2, range(1_000), 50_000)]
+    before = in_short(apart)
+    assert before.counters["across"].to_pylist() == [False, False]
+    since = 150 * SECOND_US
+    later = without(on_one(1000, 1, range(1_000, 1_100), since), lambda one: one.correlation_id == 1_050)
+    found = with_later(before, told(later)).found(NONE_SHARED)
+    assert found is not None
+    assert [row["lost"] for row in rows_of(found)] == [1]
+    opened = on_one(1002, 3, range(1_050, 1_051), since + 50 * 100_000)
+    assert with_later(before, told([*later, *opened])).found(NONE_SHARED) is None
+    opened = on_one(1002, 3, range(1_049, 1_051), since + 49 * 100_000)  # it shares a number, so it has its own counter
+    every = [*later, *opened]
+    found = with_later(before, told(every)).found(NONE_SHARED)
+    assert found is not None
+    assert rows_of(found) == gaps([*apart, *every])
+    # Nor is it later, if a number of before comes again: its request may have been under way all the time.
+    after = counted(with_later(before, told(later)), NONE_SHARED, 10 * END_US)
+    assert after.gaps["missing"].to_pylist() == [None]
+    slow = on_one(1003, 3, range(1_050, 1_051), since + 51 * 100_000)
+    assert with_later(after, told(slow)).found(NONE_SHARED) is None
 
 
 def test_how_much_is_handed_on_of_missing_numbers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,4 +314,4 @@ def test_each_of_many_numbers_that_are_left_out_is_found() -> None:
     later = without(sent[20_000:], lambda one: one.correlation_id % 50 == 0)
     found = before._replace(kept=told(later)).found(NONE_SHARED)
     assert found is not None
-    assert len(found) == 400
+    assert len(rows_of(found)) == 400

@@ -38,9 +38,14 @@ from replay.evidence.standstills import PIECE_SCHEMA, by_broker, pieces_in_short
 from replay.evidence.steady import NeedsAllError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pipelines.overview.cluster import Overview
 
+    Lacking = Callable[[pa.Table, int, Random], pa.Table]  # of facts, a broker's; returns what is left
+
 RECORDINGS = Path(__file__).parent.parent / "recordings"
+
 SECOND_US = 1_000_000
 LATEST_US = 1 << 60
 
@@ -55,10 +60,17 @@ def told_by(seen: Overview) -> dict[str, Any]:
     cluster = cluster_told(seen.cluster, {}, seen.coverage.missing)
     told = ToldOfCluster(cluster)
     topics = {topic: told.partition(topic, LATEST_US, LATEST_US) for topic in sorted(cluster.created)}
-    return {"coverage": seen.coverage.rows, "facts": cluster.facts, "topics": topics, "everyone": told.everyone}
+    missing = seen.coverage.missing
+    return {
+        "coverage": seen.coverage.rows,
+        "missing": missing,
+        "facts": cluster.facts,
+        "topics": topics,
+        "everyone": told.everyone,
+    }
 
 
-def without_log(facts: pa.Table, broker: int) -> pa.Table:
+def without_log(facts: pa.Table, broker: int, _: Random) -> pa.Table:
     """The facts, of which a broker's request log was not collected."""
     requests = pc.and_(pc.equal(facts["broker_id"], broker), pc.is_valid(facts["connection"]))
     return facts.filter(pc.invert(pc.coalesce(requests, pa.scalar(value=False))))
@@ -73,19 +85,33 @@ def without_a_number(facts: pa.Table) -> pa.Table:
     return facts.filter(pc.invert(pc.coalesce(gone, pa.scalar(value=False))))
 
 
+def with_lost_lines(facts: pa.Table, broker: int, random: Random) -> pa.Table:
+    """The facts, of which a broker's request log has lost most lines of two seconds."""
+    lines = facts.filter(pc.and_(pc.equal(facts["broker_id"], broker), pc.is_valid(facts["connection"])))
+    stamps = lines["ts"].cast(pa.int64()).to_numpy()
+    since = random.choice(stamps[: len(stamps) * 3 // 4].tolist())
+    at_risk = lines["fact_id"].to_numpy()[(stamps >= since) & (stamps < since + 2 * SECOND_US)]
+    lost = [one for one in at_risk if random.random() < 0.7]
+    return facts.filter(pc.invert(pc.is_in(facts["fact_id"], pa.array(lost, facts["fact_id"].type))))
+
+
 NAMES = ["last-replica", "min-isr-refused-zookeeper", "reassignment", "unclean-election"]
 
 
-@pytest.mark.parametrize(
-    ("name", "seed", "lacks"),
-    [*((name, seed, None) for name in NAMES for seed in range(3)), ("last-replica", 3, 2), ("unclean-election", 3, 2)],
-)
+CASES = [
+    *((name, seed, None) for name in NAMES for seed in range(3)),
+    *((name, 3, without_log) for name in ("last-replica", "unclean-election")),
+    *((name, seed, with_lost_lines) for name in NAMES for seed in range(10, 13)),
+]
+
+
+@pytest.mark.parametrize(("name", "seed", "lacking"), CASES)
 def test_runs_that_look_at_new_facts_alone_find_what_one_look_at_all_finds(
-    name: str, seed: int, lacks: int | None, monkeypatch: pytest.MonkeyPatch
+    name: str, seed: int, lacking: Lacking | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counted_requests, "UNDER_WAY_US", 2 * SECOND_US)
     random, facts = Random(seed), facts_of(name)  # noqa: S311 - nothing secret
-    facts = facts if lacks is None else without_log(facts, lacks)
+    facts = facts if lacking is None else lacking(facts, 2, random)
     facts = without_a_number(facts) if seed == 2 else facts
     stamps = facts["ts"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     ends: dict[str, int] = pc.min_max(stamps).as_py()
@@ -104,9 +130,7 @@ def test_runs_that_look_at_new_facts_alone_find_what_one_look_at_all_finds(
                 assert told_by(found) == told_by(seen)
                 lean += 1
         until = cut - random.choice([0, SECOND_US, 5 * SECOND_US])
-        if seen.coverage.missing.loses_lines:
-            before = None
-        elif before is None or until > before.until_us:
+        if before is None or until > before.until_us:
             early = later.filter(is_before(later, until))
             before = in_short(before, early.select(TOLD), until)
             whole = WHOLE.of(given.filter(is_before(given, until)))
