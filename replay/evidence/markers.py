@@ -5,6 +5,10 @@ states its offset. It is therefore placed where there is room: between a batch's
 while the leader can have been working on it. Followers' fetches tell how many there are: by the bytes beyond those of
 the produces. If only one place is left, the marker stands there; otherwise it may stand in each of them, and the ends
 of the batches there stay open.
+
+At tens of markers a second each may stand in places of the next, without an end. There they are taken apart: a marker
+that may stand on both sides of some batch every few seconds may stand anywhere, and says nothing of the others. So what
+is found out depends on markers and batches of these seconds alone.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -25,12 +29,13 @@ from replay.evidence.request_times import local_window, phases
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from replay.arrays.ints import Ints
+    from replay.arrays.ints import Flags, Ints
     from replay.evidence.batch_ends import Extents
     from replay.evidence.epochs import Place
     from replay.evidence.rows import Row
     from replay.evidence.views import Indexed
 
+CELL_US: Final = 5_000_000  # in each of these of a leader's clock markers are taken apart, if need be
 MARKER_NAMES = {"marker_commit": "commit", "marker_abort": "abort"}
 ADDED = "added"  # a partition that was added to a transaction
 
@@ -188,8 +193,8 @@ class Markers:
         else:
             self.count(extents)
             places = [self.places_of(row) for row in rows]
-            self.apart = self.parted(places, placed)
-            self.settle(rows, places)
+            self.apart, cuts = self.parted(places, placed)
+            self.settle(rows, places, across(places, cuts))
 
     def open_all(self, first: int) -> None:
         """Let markers be possible wherever there is room: a tenure has transactions, but no line reports a marker."""
@@ -214,27 +219,36 @@ class Markers:
                 for one in roomy:
                     one.told = count if len(roomy) == 1 else min(one.room, count)
 
-    def parted(self, places: Sequence[set[int]], placed: dict[int, Row]) -> Ints:
-        """When batches were appended, at the earliest, of which it is certain on which side of them each marker stands.
+    def parted(self, places: Sequence[set[int]], placed: dict[int, Row]) -> tuple[Ints, Ints]:
+        """When batches were appended, at the earliest, on whose two sides markers have no bearing on each other.
 
-        What is found out of markers on the one side does not bear on those on the other. In ascending order.
-        `places`: of each marker those in which it may stand.
+        Of most it is certain on which side of them each marker stands. Where there is none for some time, markers are
+        taken apart at others. `places`: of each marker those in which it may stand. Return the times, rising, and the
+        stretches of those others.
         """
         linked = np.zeros(len(self.stretches) + 1, np.int64)
         for found in filter(None, places):
             linked[min(found) + 1] += 1
             linked[max(found) + 1] -= 1
-        free = np.flatnonzero(np.cumsum(linked)[:-1] == 0).tolist()
-        bases = (self.stretches[k].first for k in free)
-        return np.sort(np.array([local_window(phases(placed[base])).lo for base in bases if base in placed], np.int64))
+        bases = np.array([k for k, one in enumerate(self.stretches) if one.first in placed], np.int64)
+        windows = (local_window(phases(placed[self.stretches[k].first])) for k in bases.tolist())
+        begun = np.array([window.lo for window in windows], np.int64)
+        are_free = np.cumsum(linked)[bases] == 0
+        cells = begun // CELL_US
+        near = [cells[are_free] + k for k in (-1, 0, 1)]
+        every, first = np.unique(cells, return_index=True)
+        cuts = first[~np.isin(every, np.concatenate(near))]
+        return np.sort(np.concatenate([begun[are_free], begun[cuts]])), np.sort(bases[cuts])
 
-    def settle(self, rows: Sequence[Row], all_places: Sequence[set[int]]) -> None:
+    def settle(self, rows: Sequence[Row], all_places: Sequence[set[int]], are_across: Flags) -> None:
         """Place markers that have one place left, as long as there are any; others may be in any of their places.
 
-        `all_places`: of each marker, as nothing is placed yet; places that are taken are removed.
+        `all_places`: of each marker, as nothing is placed yet; places that are taken are removed. `are_across`: which
+        markers may stand on both sides of a batch at which they are taken apart.
         """
-        sure = [row for row in rows if was_marked(row)]
-        places = [found for row, found in zip(rows, all_places, strict=True) if was_marked(row)]
+        are_sure = [was_marked(row) and not is_across for row, is_across in zip(rows, are_across, strict=True)]
+        sure = [row for row, is_it in zip(rows, are_sure, strict=True) if is_it]
+        places = [found for found, is_it in zip(all_places, are_sure, strict=True) if is_it]
         users: dict[int, set[int]] = defaultdict(set)
         for k, found in enumerate(places):
             for s in found:
@@ -260,7 +274,8 @@ class Markers:
                 one.sure.append(sure[k])  # so many are certainly there; which ones makes no difference
                 taken.add(k)
         unsettled = [found for k, found in enumerate(places) if k not in taken]
-        unsettled += [self.places_of(row) for row in rows if not was_marked(row) and may_be_marked(row)]
+        others = [row for row, is_it in zip(rows, are_sure, strict=True) if not is_it and may_be_marked(row)]
+        unsettled += map(self.places_of, others)
         for found in unsettled:
             for s in found:
                 one = self.stretches[s]
@@ -276,6 +291,14 @@ class Markers:
         first = bisect_left(self.stretches, window.lo, key=lambda one: one.hi)
         last = bisect_right(self.stretches, window.hi, key=lambda one: one.lo)
         return {s for s in range(first, last) if not self.stretches[s].is_full}
+
+
+def across(places: Sequence[set[int]], cuts: Ints) -> Flags:
+    """Which markers may stand on both sides of a cut. `places`: of each those in which it may; `cuts`: behind a cut."""
+    ends = np.array([(min(found), max(found)) if found else (0, 0) for found in places], np.int64).reshape(-1, 2).T
+    first, last = np.searchsorted(cuts, ends, "right")
+    found: Flags = first < last
+    return found
 
 
 def stretches_of(

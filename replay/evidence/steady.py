@@ -241,8 +241,12 @@ def bears_on_neighbours(facts: Facts, time: SteadyTime, since: int, until: int) 
 
 
 def may_have_a_mark(facts: Facts, us: int) -> bool:
-    """Whether there may be a mark at a moment: among transactions only shortly behind a batch (`Markers.parted`)."""
-    return not facts.are(MARKER).any() or len(facts.of_kind(PRODUCE).during(us - SPAN_US, us).us) > 0
+    """Whether there may be a mark at a moment: among transactions only shortly behind a batch (`Markers.parted`).
+
+    Where only a coordinator writes, no batch is known, and no marker has a place.
+    """
+    produces = facts.of_kind(PRODUCE)
+    return not facts.are(MARKER).any() or not len(produces.us) or len(produces.during(us - SPAN_US, us).us) > 0
 
 
 def open_spans(who: Ints, us: Ints, ends: Flags) -> tuple[Ints, Ints]:

@@ -333,7 +333,8 @@ def lay_out(
     marks = [m for m in marks if m >= first]
     until = next_times(placed, marks)
     waiting = deque(floating)
-    markers = Markers(marked, marks, placed, stated, extents)
+    # Where only a coordinator writes, as to `__consumer_offsets`, no line tells of batches among which they may stand.
+    markers = Markers(marked if placed or stated or floating else [], marks, placed, stated, extents)
     batches: list[LogBatch] = []
     for place, base in enumerate(marks):
         after = marks[place + 1] if place + 1 < len(marks) else None

@@ -15,6 +15,7 @@ TIMES = {
     "RESENT_US": 1_200_000,
     "SERIES_US": 5_000_000,
     "NEAR_US": 1_000_000,
+    "CELL_US": 300_000,
 }
 
 

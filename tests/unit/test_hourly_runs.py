@@ -20,7 +20,7 @@ from test_recordings import NAMES
 from pipelines.intake.collect import collect
 from pipelines.recording.recording import discover
 from pipelines.stages import order_marks, partition_order
-from replay.evidence import missing_lines, steady, steady_times
+from replay.evidence import markers, missing_lines, steady, steady_times
 from replay.evidence.missing_lines import missing_requests
 from replay.order import marks
 
@@ -85,7 +85,7 @@ def make_what_one_run_makes(stepwise: HourlyRuns, steps: Iterable[pa.Table], fac
 @pytest.fixture
 def went_on(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each order of a partition that was not new went on from a mark; seconds here stand for minutes."""
-    shorten(monkeypatch, steady, steady_times, missing_lines, marks)
+    shorten(monkeypatch, steady, steady_times, missing_lines, marks, markers)
     found: list[bool] = []
     whole = partition_order.gone_on
 
@@ -130,18 +130,36 @@ def with_questions(facts: pa.Table) -> pa.Table:
     return pa.concat_tables([facts, pa.Table.from_pylist(asked, schema=facts.schema)])
 
 
-@pytest.mark.parametrize(("seed", "elections"), [(1, 0), (2, 1), (3, 0)])
-def test_an_order_goes_on_among_transactions(tmp_path: Path, went_on: list[bool], seed: int, elections: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "elections", "producers", "length"), [(1, 0, 1, 6), (2, 1, 2, 6), (3, 0, 3, 6), (4, 0, 25, 1)]
+)
+def test_an_order_goes_on_among_transactions(
+    tmp_path: Path, went_on: list[bool], seed: int, elections: int, producers: int, length: int
+) -> None:
+    """Also where nearly each batch is followed by a marker."""
     MadeCluster(Shape(events=4_500, partitions=1, elections=elections, flaps=0, seed=seed), tmp_path / "made").write()
     facts, stated = facts_of(tmp_path / "made")
     chosen = Random(seed)  # noqa: S311 - nothing secret
-    facts = with_transactions(with_questions(facts), chosen, producers=seed)
+    facts = with_transactions(with_questions(facts), chosen, producers, length)
     steps = steps_of(facts, len(facts) // 3, chosen, 6, 0)
     stepwise = HourlyRuns()
     make_what_one_run_makes(stepwise, steps, facts, stated)
     events = stepwise.tables["replication_events"]
     assert {"commit", "abort"} <= {*events["transaction"].to_pylist()}
     assert len(events.filter(pc.equal(events["kind"], "epoch_end_offset"))) > 5
+    assert any(went_on)
+
+
+def test_an_order_goes_on_where_only_coordinators_write(tmp_path: Path, went_on: list[bool]) -> None:
+    """As to `__consumer_offsets`: there are markers and fetches, and no line tells of a batch."""
+    MadeCluster(Shape(events=4_500, partitions=1, elections=0, flaps=0, seed=1), tmp_path / "made").write()
+    facts, stated = facts_of(tmp_path / "made")
+    chosen = Random(1)  # noqa: S311 - nothing secret
+    facts = with_transactions(facts, chosen, producers=2)
+    by_clients = pc.or_(pc.equal(facts["kind"], "produce"), pc.equal(facts["client_id"], "added"))
+    facts = facts.filter(pc.invert(pc.coalesce(by_clients, pa.scalar(value=False))))
+    steps = steps_of(facts, len(facts) // 3, chosen, 6, 0)
+    make_what_one_run_makes(HourlyRuns(), steps, facts, stated)
     assert any(went_on)
 
 

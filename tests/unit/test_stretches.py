@@ -16,7 +16,7 @@ from short_times import shorten
 from test_hourly_runs import facts_of, told_but_states
 
 from pipelines.stages import partition_order, spilled_facts, stretches
-from replay.evidence import steady, steady_times
+from replay.evidence import markers, steady, steady_times
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ FEWEST = 600
 @pytest.fixture
 def in_stretches(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The seq with which each stretch of a partition begins, of each time that one could be ordered so."""
-    shorten(monkeypatch, steady, steady_times, stretches, spilled_facts)
+    shorten(monkeypatch, steady, steady_times, stretches, spilled_facts, markers)
     monkeypatch.setattr(stretches, "WINDOW_FACTS", 100)
     monkeypatch.setattr(stretches, "AT_ONCE", 400)
     monkeypatch.setattr(stretches, "FEWEST", FEWEST)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from facts_builder import History, of_kind
 from histories_of_losses import COMMITTED, alone, loss, losses, replicated, taken_over
 from without_spark import tables_of
 
+from replay.evidence import markers
 from replay.evidence.batch_ends import MARKER_BYTES
 from replay.evidence.controller_view import MIN_ISR_SETTING
 from replay.evidence.group_coordinators import PROTOCOLS, SWITCH
+from replay.evidence.markers import Markers
 from replay.order.stored import Stored
 from replay.protocol.produce import NOT_ENOUGH_REPLICAS, UNKNOWN_TOPIC_OR_PARTITION
 
@@ -111,6 +114,30 @@ def test_the_bytes_that_a_follower_was_handed_say_where_a_marker_stands() -> Non
         (4, 5, "derived", False),
         (5, 6, "derived", True),
     ]
+
+
+@pytest.mark.parametrize("length", [60, 400])
+def test_markers_that_may_stand_in_each_other_s_places_are_taken_apart_every_few_seconds(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch each 10 ms, and a marker that may stand on two sides of the next batch; 100 ms stand for the seconds."""
+    monkeypatch.setattr(markers, "CELL_US", 100_000)
+    history, found = replicated(), []
+    for k in range(length):
+        history.produce(500 + 10 * k, 1, COMMITTED + 2 * k, acks=1)
+        marker(history, 509 + 10 * k)
+    whole = Markers.parted
+
+    def noted(self: Markers, *args: Any) -> Any:
+        found.append(whole(self, *args))
+        return found[-1]
+
+    monkeypatch.setattr(Markers, "parted", noted)
+    told = batches(history)[COMMITTED:]
+    ((apart, cuts),) = found
+    assert len(cuts) == len(apart) - COMMITTED - 1 == (length - 1) // 10  # one in each 100 ms but the first
+    assert (np.diff(apart[COMMITTED:]) < 2 * markers.CELL_US).all()
+    assert [base for base, *_, is_control in told if not is_control] == [*range(COMMITTED, COMMITTED + 2 * length, 2)]
 
 
 def test_ends_are_open_where_no_line_tells_of_the_markers_of_transactions() -> None:
