@@ -46,8 +46,11 @@ DECIDED: Final = (
 )
 # Questions where an epoch ends, as consumers ask them when they start and after an election: nothing follows from them.
 ASIDE: Final = ("epoch_end_offset",)
-# What these say depends on more than their neighbours: TRACE lines, and fetches that leave a partition out.
-BARRED: Final = ("log_append", "remote_leo_update", LEFT_OUT)
+# Requests of sessions without a partition that they had: events come of them under a quota alone, and then there is no
+# mark (`marks.ground_of`). They go on for as long as the session, if the partition has moved to another leader.
+WITHOUT: Final = (LEFT_OUT,)
+# What these say depends on more than their neighbours: TRACE lines.
+BARRED: Final = ("log_append", "remote_leo_update")
 # Offsets that a checkpoint states, at an unknown time: only a partition's last events have them, those of its dumps.
 OF_THE_END: Final = Choice(kinds=("checkpoint",), empty=("ts", "leader_epoch"))
 UNKNOWN: Final = -2  # a fetch that names no replica; a consumer's names -1
@@ -95,7 +98,7 @@ class Facts(NamedTuple):
 
     hashes: Hashes
     kind: Ints  # place in BULK; NONE: another kind
-    decided: Flags  # of a kind in DECIDED, or `OF_THE_END`
+    decided: Flags  # of a kind in DECIDED or WITHOUT, or `OF_THE_END`
     aside: Flags  # of a kind in ASIDE, or an addition: says nothing of who leads, nor of anybody's next request
     odd: Flags  # no request of a steady time, whichever it is
     us: Ints  # when a request arrived, or the line's stamp; -NEVER: no stamp
@@ -156,7 +159,7 @@ class Facts(NamedTuple):
 def facts_of(table: pa.Table, hashes: Hashes) -> Facts | None:
     """Return facts as columns, with these hashes; None: there are some that bar an order from going on."""
     bulk = (FETCH, PRODUCE, HW_UPDATE, TRANSACTION)
-    kinds, place = table["kind"].unique(), pa.array([*bulk, *DECIDED, *ASIDE])
+    kinds, place = table["kind"].unique(), pa.array([*bulk, *DECIDED, *WITHOUT, *ASIDE])
     if pc.any(pc.is_in(kinds, pa.array(BARRED))).as_py():
         return None
 
@@ -164,7 +167,7 @@ def facts_of(table: pa.Table, hashes: Hashes) -> Facts | None:
         return numbers_of(table, name, missing)
 
     code = numbers(pc.index_in(table["kind"], place), NONE)
-    kind, aside = np.where(code < len(bulk), code, NONE), code >= len(bulk) + len(DECIDED)
+    kind, aside = np.where(code < len(bulk), code, NONE), code >= len(bulk) + len(DECIDED) + len(WITHOUT)
     is_last = OF_THE_END.mask(table).to_numpy(zero_copy_only=False).astype(bool)
     if (kind == BULK.index(MARKER)).any():
         kind[ADDITIONS.mask(table).to_numpy(zero_copy_only=False).astype(bool)] = BULK.index(ADDITION)

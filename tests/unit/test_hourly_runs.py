@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from hourly_runs import SECOND_US, HourlyRuns, lines, steps_of
 from made_recording import MadeCluster
+from made_sessions import with_partitions_left_out
 from made_shape import Shape
 from made_transactions import with_transactions
 from short_times import shorten
@@ -20,8 +21,10 @@ from test_recordings import NAMES
 from pipelines.intake.collect import collect
 from pipelines.recording.recording import discover
 from pipelines.stages import order_marks, partition_order
+from pipelines.stages.order import in_parts
 from replay.evidence import markers, missing_lines, steady, steady_times
 from replay.evidence.missing_lines import missing_requests
+from replay.evidence.session_lines import LEFT_OUT
 from replay.order import marks
 
 if TYPE_CHECKING:
@@ -147,6 +150,22 @@ def test_an_order_goes_on_among_transactions(
     events = stepwise.tables["replication_events"]
     assert {"commit", "abort"} <= {*events["transaction"].to_pylist()}
     assert len(events.filter(pc.equal(events["kind"], "epoch_end_offset"))) > 5
+    assert any(went_on)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_an_order_goes_on_though_sessions_go_on_without_the_partition(
+    tmp_path: Path, went_on: list[bool], seed: int
+) -> None:
+    """As when its leader has moved, and the one before leads others."""
+    MadeCluster(Shape(events=9_000, partitions=6, elections=0, flaps=0, seed=seed), tmp_path / "made").write()
+    facts, stated = facts_of(tmp_path / "made")
+    chosen = Random(seed)  # noqa: S311 - nothing secret
+    facts = with_partitions_left_out(facts, chosen, times=8)
+    kinds = pa.concat_arrays([rows["kind"].combine_chunks() for _, rows in in_parts([facts], {}, None)])
+    assert pc.sum(pc.equal(kinds, LEFT_OUT)).as_py() > 1
+    steps = steps_of(facts, len(facts) // 3, chosen, 5, 0)
+    make_what_one_run_makes(HourlyRuns(), steps, facts, stated)
     assert any(went_on)
 
 

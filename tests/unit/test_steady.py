@@ -121,6 +121,19 @@ def test_what_is_said_of_transactions_and_asked_of_epochs_ends_no_steady_time() 
     assert [one[3] for one in times_of([*in_transactions(), marker(70.5, error_code=6)])] == [70.5, 0]
 
 
+def test_requests_of_a_session_without_the_partition_end_no_steady_time() -> None:
+    """Those to the leader before, whose session goes on; how far they have come changes with each hour."""
+    without = line(0.5, "left_out", replica_id=2, current_leader_epoch=EPOCH - 1, fetch_offset=1)
+    rows = [*steady_rows(), {**without, "broker_id": 2}]
+    assert times_of(rows) == times_of(steady_rows())
+    assert goes_on(rows)
+    known, plain = told(rows), told(steady_rows())
+    assert known is not None
+    assert plain is not None
+    assert known.sums(SINCE * SECOND) == plain.sums(SINCE * SECOND)
+    assert kept(known, [Hole(LEADER, 0, SINCE * SECOND)])[-1]
+
+
 def test_each_leader_epoch_has_its_own_steady_times() -> None:
     later = [
         {**row, "ts": row["ts"] + END, "broker_id": 2, **({"current_leader_epoch": 5} if "replica_id" in row else {})}
