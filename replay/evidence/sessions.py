@@ -164,7 +164,9 @@ def walked(lines: SessionLines) -> Walked:
     first, last = found.line + ~own, np.where(is_last, ends, np.roll(found.line, -1)) - 1
     behind = np.arange(len(held)) - own  # the listing whose values are in force
     in_force = (held | left) & is_known
-    runs = np.flatnonzero(in_force & ((first <= last) | opened) & ~found.failed[behind])
+    # A consumer leaves a partition out whenever it still has records of it, and nothing follows from that.
+    is_told = held | (lines.numbers("replica_id", NOTHING)[found.row] >= 0)
+    runs = np.flatnonzero(in_force & is_told & ((first <= last) | opened) & ~found.failed[behind])
     begun = np.where(opened, found.row, lines.head[np.minimum(first, len(lines.head) - 1)]) if len(first) else first
     between = listed.only(behind[runs])._replace(
         line=begun[runs],

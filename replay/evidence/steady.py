@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from replay.arrays.columns import numbers, numbers_of, texts
 from replay.arrays.digests import row_hashes, sum_of
 from replay.arrays.ints import NEVER
+from replay.engine.codes import CONSUMER
 from replay.evidence.choices import Choice
 from replay.evidence.markers import ADDED
 from replay.evidence.session_lines import LEFT_OUT
@@ -46,14 +47,14 @@ DECIDED: Final = (
 )
 # Questions where an epoch ends, as consumers ask them when they start and after an election: nothing follows from them.
 ASIDE: Final = ("epoch_end_offset",)
-# Requests of sessions without a partition that they had: events come of them under a quota alone, and then there is no
-# mark (`marks.ground_of`). They go on for as long as the session, if the partition has moved to another leader.
+# Requests of a session without a partition that it had, the first of which ends a steady time, as the follower fetches
+# no more. They go on for as long as the session if the leader has moved. Events come of them under a quota alone.
 WITHOUT: Final = (LEFT_OUT,)
 # What these say depends on more than their neighbours: TRACE lines.
 BARRED: Final = ("log_append", "remote_leo_update")
 # Offsets that a checkpoint states, at an unknown time: only a partition's last events have them, those of its dumps.
 OF_THE_END: Final = Choice(kinds=("checkpoint",), empty=("ts", "leader_epoch"))
-UNKNOWN: Final = -2  # a fetch that names no replica; a consumer's names -1
+UNKNOWN: Final = -2  # a fetch that names no replica; a consumer names -1
 OTHERS: Final = -10  # less a kind's place: as the sender of that kind's requests
 
 
@@ -99,7 +100,10 @@ class Facts(NamedTuple):
     hashes: Hashes
     kind: Ints  # place in BULK; NONE: another kind
     decided: Flags  # of a kind in DECIDED or WITHOUT, or `OF_THE_END`
-    aside: Flags  # of a kind in ASIDE, or an addition: says nothing of who leads, nor of anybody's next request
+    without: Flags  # of a kind in WITHOUT
+    # Of a kind in ASIDE, an addition, or a consumer's that leaves the partition out: such a fact says nothing of who
+    # leads, nor of anybody's next request.
+    aside: Flags
     odd: Flags  # no request of a steady time, whichever it is
     us: Ints  # when a request arrived, or the line's stamp; -NEVER: no stamp
     until: Ints  # when a request, or the last of a run, was answered
@@ -144,11 +148,12 @@ class Facts(NamedTuple):
             by_replica & (self.last_epoch >= 0) & (self.last_epoch < self.epoch)
         )
         plain = (self.kind != NONE) & ~self.odd & ~(is_fetch & of_none)
-        which = ~self.decided & ~self.aside & (self.us > -NEVER)
+        which = (~self.decided | self.without) & ~self.aside & (self.us > -NEVER)
         leader = np.where(plain, self.broker, NONE)[which]
         epoch = np.where(plain & is_fetch & (self.epoch >= 0), self.epoch, NONE)[which]
         sender = np.where(is_fetch, np.where(by_replica, self.replica, NONE), OTHERS - self.kind)[which]
-        return series_of(self.us[which], self.until[which], leader, epoch, sender)
+        until = np.where(self.without, self.us, self.until)
+        return series_of(self.us[which], until[which], leader, epoch, sender)
 
     @property
     def times(self) -> list[SteadyTime]:
@@ -167,22 +172,25 @@ def facts_of(table: pa.Table, hashes: Hashes) -> Facts | None:
         return numbers_of(table, name, missing)
 
     code = numbers(pc.index_in(table["kind"], place), NONE)
-    kind, aside = np.where(code < len(bulk), code, NONE), code >= len(bulk) + len(DECIDED) + len(WITHOUT)
+    kind, decided = np.where(code < len(bulk), code, NONE), len(bulk) + len(DECIDED)
+    aside = code >= decided + len(WITHOUT)
     is_last = OF_THE_END.mask(table).to_numpy(zero_copy_only=False).astype(bool)
     if (kind == BULK.index(MARKER)).any():
         kind[ADDITIONS.mask(table).to_numpy(zero_copy_only=False).astype(bool)] = BULK.index(ADDITION)
     stamp, total, replica = column("ts", -NEVER), column("total_us", 0), column("replica_id", UNKNOWN)
     offset = np.where(kind == BULK.index(PRODUCE), column("base_offset"), column("fetch_offset"))
     error = column("error_code", 0) != 0
-    failed = error | (column("diverging_epoch") != NONE) | (column("forgotten", 0) != 0)
-    is_fetch = kind == BULK.index(FETCH)
-    unknown = (is_fetch | (kind == BULK.index(PRODUCE))) & ((offset < 0) | (is_fetch & (replica == UNKNOWN)))
+    is_fetch, forgets = kind == BULK.index(FETCH), column("forgotten", 0) != 0
+    leaves = is_fetch & forgets & (replica == CONSUMER) & ~error
+    failed = error | (column("diverging_epoch") != NONE) | (forgets & ~leaves)
+    unknown = (is_fetch | (kind == BULK.index(PRODUCE))) & ((offset < 0) | (is_fetch & (replica == UNKNOWN))) & ~leaves
     elsewhere = column("preferred_read_replica") >= 0
     return Facts(
         hashes=hashes,
         kind=kind,
         decided=((code >= len(bulk)) & ~aside) | is_last,
-        aside=aside | (kind == BULK.index(ADDITION)),
+        without=(code >= decided) & ~aside,
+        aside=aside | (kind == BULK.index(ADDITION)) | leaves,
         odd=(kind != NONE) & (failed | unknown | elsewhere | (total > SPAN_US)),
         us=np.where(stamp == -NEVER, stamp, stamp - total),
         until=np.maximum(stamp, column("run_until", -NEVER)),
@@ -316,7 +324,7 @@ def are_held(facts: Facts, settled_us: int, since: int) -> bool:
     produces, begin = facts.of_kind(PRODUCE), since - 2 * SPAN_US
     if not len(produces.during(-NEVER, begin).us):
         return True
-    reads = facts.of_kind(FETCH).during(begin)
+    reads = facts.only(facts.are(FETCH) & ~facts.aside).during(begin)
     reached = reads.offset[reads.replica < 0].min(initial=NEVER)
     held = produces.during(max(settled_us, since - MARGIN_US), begin)
     return bool(reached == NEVER or (len(held.us) and reached > held.offset.min()))

@@ -128,7 +128,7 @@ def ground_of(facts: PartitionFacts, epoch: int, transactions: Transactions | No
     None: there is no such epoch, nobody led in it, or requests in it bear upon more than their neighbours.
     """
     tenure = next((one for one in facts.tenures if one.epoch == epoch), None)
-    if tenure is None or tenure.leader < 0 or facts.throttled:
+    if tenure is None or tenure.leader < 0:
         return None
     if not facts.profile_in(tenure.epoch, tenure.leader).session_keeps_epoch:
         return None
@@ -139,10 +139,11 @@ def ground_of(facts: PartitionFacts, epoch: int, transactions: Transactions | No
     began = [batch_starts(facts, tenure, replica) for replica in sorted(facts.followers(tenure))]
     stated = (facts.versions, facts.kafka_version, facts.inter_broker_protocol, spoken, facts.settings)
     known = (facts.lag_us, facts.min_insync_replicas, facts.remote_storage, facts.own_logs, facts.begins)
+    quotas = sorted(facts.throttled)  # whether any list ever named the partition counts at all times
     return Ground(
         tenure.epoch,
         tenure.leader,
-        digest_of([facts.key, led, leads_up_to(facts.leads, tenure.epoch), starts, began, *stated, *known]),
+        digest_of([facts.key, led, leads_up_to(facts.leads, tenure.epoch), starts, began, quotas, *stated, *known]),
         [(one, *span) for one, spans in facts.standstills.items() if one in leaders for span in spans],
         [(*key, us) for key, us in facts.connection_ends.items() if key[0] in leaders],
         facts.opened,

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -14,18 +15,22 @@ if TYPE_CHECKING:
 
 NOTHING = {"fetch_offset": None, "bytes": 0, "hw": None, "in_request": False, "in_response": False}
 OF_NONE = NOTHING | dict.fromkeys(("topic", "topic_id", "partition", "log_start_offset", "last_stable_offset"))
+SIDES = _, FOLLOWER = "leader", "follower"
 Row = dict[str, Any]
 
 
-def with_partitions_left_out(facts: pa.Table, chosen: Random, times: int = 2) -> pa.Table:
+def with_partitions_left_out(
+    facts: pa.Table, chosen: Random, times: int = 2, *, are_consumers: bool = False
+) -> pa.Table:
     """Return the facts with sessions of which a partition is forgotten at some moments, as when its leader moves.
 
-    Most of the times it is asked for again within a second. There must be other partitions in its sessions.
+    Most of the times it is asked for again within a second. There must be other partitions in its sessions. Consumers
+    do so whenever they still have records of a partition.
     """
     rows = facts.to_pylist()
-    followers = [row for row in rows if row["kind"] == "fetch" and row["replica_id"] >= 0]
-    lists = Counter((row["connection"], row["session_epoch"]) for row in followers)
-    listed = [row for row in followers if row["partition"] is not None]
+    fetches = [row for row in rows if row["kind"] == "fetch" and (row["replica_id"] >= 0) != are_consumers]
+    lists = Counter((row["connection"], row["session_epoch"]) for row in fetches)
+    listed = [row for row in fetches if row["partition"] is not None]
     sessions = sorted({(row["connection"], row["partition"]) for row in listed})
     stamps = sorted(row["ts"] for row in listed)
     gone: set[str] = set()
@@ -44,6 +49,23 @@ def with_partitions_left_out(facts: pa.Table, chosen: Random, times: int = 2) ->
                 row.update(OF_NONE)
     kept = [row for row in rows if row["fact_id"] not in gone]
     return pa.Table.from_pylist(kept, schema=facts.schema)
+
+
+def with_a_quota(facts: pa.Table) -> pa.Table:
+    """Return the facts with a replication quota for all partitions from the beginning on (KIP-73)."""
+    offset = pc.max(facts["metadata_offset"]).as_py() + 1
+    record = {
+        "recording_id": facts["recording_id"][0].as_py(), "kind": "config_change", "source_file": "quotas",
+        "ts": pc.min(facts["ts"]).as_py(), "record_type": "CONFIG_RECORD", "in_snapshot": False, "controller_epoch": 1,
+    }  # fmt: skip
+    told = [{"topic": "made", "name": f"{side}.replication.throttled.replicas", "value": "*"} for side in SIDES]
+    rate = {"name": f"{FOLLOWER}.replication.throttled.rate", "value": "100"}
+    told += [rate | {"subject_broker_id": broker} for broker in (1, 2, 3)]
+    rows = [
+        record | one | {"fact_id": f"quota-{k}", "source_line": k, "metadata_offset": offset + k}
+        for k, one in enumerate(told)
+    ]
+    return pa.concat_tables([facts, pa.Table.from_pylist(rows, schema=facts.schema)])
 
 
 def left_out(mine: list[Row], since: datetime, until: datetime) -> list[Row]:

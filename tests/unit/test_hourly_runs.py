@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from hourly_runs import SECOND_US, HourlyRuns, lines, steps_of
 from made_recording import MadeCluster
-from made_sessions import with_partitions_left_out
+from made_sessions import with_a_quota, with_partitions_left_out
 from made_shape import Shape
 from made_transactions import with_transactions
 from short_times import shorten
@@ -153,20 +153,24 @@ def test_an_order_goes_on_among_transactions(
     assert any(went_on)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("is_throttled", [False, True])
+@pytest.mark.parametrize("seed", [1])
 def test_an_order_goes_on_though_sessions_go_on_without_the_partition(
-    tmp_path: Path, went_on: list[bool], seed: int
+    tmp_path: Path, went_on: list[bool], seed: int, *, is_throttled: bool
 ) -> None:
-    """As when its leader has moved, and the one before leads others."""
+    """As when its leader has moved, and the one before leads others; or because of a quota, and then it is told."""
     MadeCluster(Shape(events=9_000, partitions=6, elections=0, flaps=0, seed=seed), tmp_path / "made").write()
     facts, stated = facts_of(tmp_path / "made")
     chosen = Random(seed)  # noqa: S311 - nothing secret
-    facts = with_partitions_left_out(facts, chosen, times=8)
+    facts = with_partitions_left_out(facts, chosen, times=30 if is_throttled else 8)
+    facts = with_a_quota(facts) if is_throttled else facts
     kinds = pa.concat_arrays([rows["kind"].combine_chunks() for _, rows in in_parts([facts], {}, None)])
     assert pc.sum(pc.equal(kinds, LEFT_OUT)).as_py() > 1
     steps = steps_of(facts, len(facts) // 3, chosen, 5, 0)
-    make_what_one_run_makes(HourlyRuns(), steps, facts, stated)
+    stepwise = HourlyRuns()
+    make_what_one_run_makes(stepwise, steps, facts, stated)
     assert any(went_on)
+    assert ("fetch_left_out" in stepwise.tables["replication_events"]["kind"].to_pylist()) == is_throttled
 
 
 def test_an_order_goes_on_where_only_coordinators_write(tmp_path: Path, went_on: list[bool]) -> None:

@@ -28,8 +28,8 @@ class Session(History):
         number = self.correlations.get("r2", -1) + 1
         for fields in listed or (SILENT,):
             self.correlations["r2"] = number - 1
-            defaults = {"in_request": True, "in_response": True, "current_leader_epoch": 0, "bytes": 0}
-            self.request("fetch", ms, "r2", broker_id=1, replica_id=2, **{**defaults, **line, **fields})
+            defaults = {"in_request": True, "in_response": True, "current_leader_epoch": 0, "bytes": 0, "replica_id": 2}
+            self.request("fetch", ms, "r2", broker_id=1, **{**defaults, **line, **fields})
 
     def opened(self) -> Session:
         """The session begins: partition 0 at offset 10, HW 8."""
@@ -116,6 +116,23 @@ def test_forgotten_partition_is_fetched_no_more() -> None:
     assert forgotten["forgotten"]
     assert forgotten["fetch_offset"] is None
     assert (left_out["kind"], left_out["run_count"], left_out["ts"]) == ("left_out", 2, at(200))
+
+
+def test_that_a_consumer_leaves_a_partition_out_is_no_row() -> None:
+    """It does so whenever it still has records of it, some times a second."""
+    session, consumer = Session(), {"replica_id": -1}
+    session.send(0, 0, {"fetch_offset": 10, "hw": 8, **consumer}, asked=0)
+    session.send(100, 1, SILENT | consumer)
+    session.send(200, 2, {"forgotten": True, "in_request": False, "in_response": False, **consumer})
+    session.send(300, 3, SILENT | consumer)
+    session.send(400, 4, {"fetch_offset": 12, "hw": 12, **consumer})
+    told = [(row["kind"], row["run_count"], row["fetch_offset"], row["forgotten"]) for row in session.rebuilt()]
+    assert told == [
+        ("fetch", None, 10, None),
+        ("fetch", 1, 10, None),
+        ("fetch", None, None, True),
+        ("fetch", None, 12, None),
+    ]
 
 
 def test_gap_in_the_epochs_leaves_nothing_known_until_the_partition_is_listed_again() -> None:
@@ -245,6 +262,7 @@ def test_all_lines_at_once_tell_what_they_tell_one_by_one(
             "ts": at(100 * epoch + number % 7),
             "topic": "t",
             "hw": 0,
+            "replica_id": 2,
         }
         for number, (session, epoch, every) in enumerate(sent)
         for listed in every

@@ -11,6 +11,7 @@ import pytest
 
 from replay.arrays.digests import row_hashes
 from replay.arrays.ints import NEVER
+from replay.evidence.session_lines import SESSION_SCHEMA
 from replay.evidence.steady import Facts, bears_on_neighbours, facts_of, kept, open_spans
 from replay.evidence.steady_times import (
     MARGIN_US,
@@ -29,7 +30,7 @@ from schemas.facts import FACTS
 SECOND = 1_000_000
 NAMES = ("kind", "ts", "broker_id", "replica_id", "current_leader_epoch", "last_fetched_epoch", "fetch_offset",
          "base_offset", "error_code", "total_us", "connection", "name", "transactional_id",
-         "producer_id")  # fmt: skip
+         "producer_id", "run_until", "forgotten")  # fmt: skip
 SINCE, UNTIL, END = 300, 320, 330
 LEADER, EPOCH = 1, 4
 
@@ -83,8 +84,10 @@ def in_transactions(last: int = END) -> list[dict[str, Any]]:
 def told(rows: list[dict[str, Any]]) -> Facts | None:
     whole = [{name: row.get(name) for name in NAMES} for row in rows]
     for row in whole:
-        row["ts"] = int(row["ts"] * SECOND)
-    schema = pa.schema([FACTS.arrow_schema.field(name).with_nullable(nullable=True) for name in NAMES])
+        for name in ("ts", "run_until"):
+            row[name] = None if row[name] is None else int(row[name] * SECOND)
+    fields = {field.name: field for field in (*SESSION_SCHEMA, *FACTS.arrow_schema)}
+    schema = pa.schema([fields[name].with_nullable(nullable=True) for name in NAMES])
     table = pa.Table.from_pylist(whole, schema)
     return facts_of(table, row_hashes(table))
 
@@ -121,17 +124,32 @@ def test_what_is_said_of_transactions_and_asked_of_epochs_ends_no_steady_time() 
     assert [one[3] for one in times_of([*in_transactions(), marker(70.5, error_code=6)])] == [70.5, 0]
 
 
-def test_requests_of_a_session_without_the_partition_end_no_steady_time() -> None:
-    """Those to the leader before, whose session goes on; how far they have come changes with each hour."""
-    without = line(0.5, "left_out", replica_id=2, current_leader_epoch=EPOCH - 1, fetch_offset=1)
-    rows = [*steady_rows(), {**without, "broker_id": 2}]
-    assert times_of(rows) == times_of(steady_rows())
-    assert goes_on(rows)
-    known, plain = told(rows), told(steady_rows())
-    assert known is not None
+def test_the_first_request_of_a_session_without_the_partition_ends_a_steady_time() -> None:
+    """How far these have come, which changes with each hour if the leader has moved, is no news of the time before."""
+    plain = told(steady_rows())
     assert plain is not None
-    assert known.sums(SINCE * SECOND) == plain.sums(SINCE * SECOND)
-    assert kept(known, [Hole(LEADER, 0, SINCE * SECOND)])[-1]
+    for at, broker, ended in ((0.5, 2, 0), (100.5, LEADER, 100.5)):
+        without = line(at, "left_out", replica_id=2, current_leader_epoch=EPOCH, fetch_offset=1, run_until=END)
+        rows = [*steady_rows(), {**without, "broker_id": broker}]
+        assert [one[3] for one in times_of(rows)] == [ended, 0][not ended :]
+        assert goes_on(rows)
+        known = told(rows)
+        assert known is not None
+        assert known.sums(SINCE * SECOND) == plain.sums(SINCE * SECOND)
+        assert kept(known, [Hole(LEADER, 0, SINCE * SECOND)])[-1]
+
+
+def test_a_consumer_that_leaves_the_partition_out_for_a_while_ends_no_steady_time() -> None:
+    """It still has records of it. Such a request names no offset, and is left out of a hole as others are."""
+    for at in (100.5, SINCE - 15.5, SINCE + 5.5):
+        rows = [*steady_rows(), fetch(at, 0, -1, forgotten=True)]
+        rows[-1]["fetch_offset"] = None
+        assert times_of(rows) == times_of(steady_rows())
+        assert goes_on(rows)
+        known = told(rows)
+        assert known is not None
+        assert kept(known, [Hole(LEADER, 0, 200 * SECOND)])[-1] == (at > 200)
+        assert [one[3] for one in times_of([*rows, fetch(at, 0, 2, forgotten=True)])] == [at, 0]
 
 
 def test_each_leader_epoch_has_its_own_steady_times() -> None:
