@@ -153,24 +153,24 @@ def test_an_order_goes_on_among_transactions(
     assert any(went_on)
 
 
-@pytest.mark.parametrize("is_throttled", [False, True])
-@pytest.mark.parametrize("seed", [1])
+@pytest.mark.parametrize("who", ["moved", "throttled", "consumers"])
 def test_an_order_goes_on_though_sessions_go_on_without_the_partition(
-    tmp_path: Path, went_on: list[bool], seed: int, *, is_throttled: bool
+    tmp_path: Path, went_on: list[bool], who: str
 ) -> None:
-    """As when its leader has moved, and the one before leads others; or because of a quota, and then it is told."""
-    MadeCluster(Shape(events=9_000, partitions=6, elections=0, flaps=0, seed=seed), tmp_path / "made").write()
+    """As when its leader has moved, and the one before leads others; or because of a quota, and then events tell it."""
+    MadeCluster(Shape(events=9_000, partitions=6, elections=0, flaps=0, seed=1), tmp_path / "made").write()
     facts, stated = facts_of(tmp_path / "made")
-    chosen = Random(seed)  # noqa: S311 - nothing secret
-    facts = with_partitions_left_out(facts, chosen, times=30 if is_throttled else 8)
-    facts = with_a_quota(facts) if is_throttled else facts
+    chosen = Random(1)  # noqa: S311 - nothing secret
+    facts = with_partitions_left_out(facts, chosen, times=8 if who == "moved" else 30, are_consumers=who == "consumers")
+    facts = with_a_quota(facts) if who == "throttled" else facts
     kinds = pa.concat_arrays([rows["kind"].combine_chunks() for _, rows in in_parts([facts], {}, None)])
-    assert pc.sum(pc.equal(kinds, LEFT_OUT)).as_py() > 1
+    assert pc.any(facts["forgotten"]).as_py()
+    assert pc.any(pc.equal(kinds, LEFT_OUT)).as_py() == (who != "consumers")
     steps = steps_of(facts, len(facts) // 3, chosen, 5, 0)
     stepwise = HourlyRuns()
     make_what_one_run_makes(stepwise, steps, facts, stated)
     assert any(went_on)
-    assert ("fetch_left_out" in stepwise.tables["replication_events"]["kind"].to_pylist()) == is_throttled
+    assert ("fetch_left_out" in stepwise.tables["replication_events"]["kind"].to_pylist()) == (who == "throttled")
 
 
 def test_an_order_goes_on_where_only_coordinators_write(tmp_path: Path, went_on: list[bool]) -> None:
