@@ -111,6 +111,13 @@ def differing(*columns: Ints) -> Flags:
     return found
 
 
+def ranges(first: Ints, count: Ints) -> Ints:
+    """The numbers from each first one on, so many of each, one range after the other."""
+    begins = np.cumsum(count) - count
+    found: Ints = np.repeat(first - begins, count) + np.arange(count.sum())
+    return found
+
+
 def taken(rows: pa.Table, at: Ints) -> pa.Table:
     """The rows at these places. Where long runs of them lie together already, nothing is copied."""
     if not len(at):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from replay.arrays.columns import differing
+from replay.arrays.columns import differing, ranges
 from replay.arrays.ints import NEVER
 from replay.evidence.client_gaps import MOST_CLIENTS, SLACK_US, Gaps
 
@@ -67,13 +67,9 @@ def connection_of(known: Row | None, gaps: Sequence[Row], number: Ints, taken: I
     if known is not None:
         begun, ended = min(begun, known["begun_us"]), max(ended, known["ended_us"])
         first, last = [known["least"], *first], [*last, known["number"]]
-    runs = np.flatnonzero(np.diff(number, prepend=-NEVER) > 1)
-    return Connection(
-        begun,
-        ended,
-        np.concatenate([np.array(first, np.int64), number[runs]]),
-        np.concatenate([np.array(last, np.int64), number[np.append(runs[1:] - 1, len(number) - 1)[: len(runs)]]]),
-    )
+    is_first, is_last = np.diff(number, prepend=-NEVER) > 1, np.diff(number, append=NEVER) > 1
+    stretches = ((first, number[is_first]), (last, number[is_last]))
+    return Connection(begun, ended, *(np.concatenate([np.array(one, np.int64), more]) for one, more in stretches))
 
 
 def gaps_apart(life: Life, gaps: Gaps, low: Ints) -> Gaps | None:
@@ -89,8 +85,7 @@ def gaps_apart(life: Life, gaps: Gaps, low: Ints) -> Gaps | None:
         if not (are_missing(gaps, low, every) and stay_missing(life, settled, every)):
             return None
     at = np.repeat(np.arange(len(gaps.of)), gaps.lines)
-    before = np.cumsum(gaps.lines) - gaps.lines
-    return gaps._replace(at=at, missing=gaps.number[at] + 1 + np.arange(len(at)) - before[at])
+    return gaps._replace(at=at, missing=ranges(gaps.number + 1, gaps.lines))
 
 
 def are_missing(gaps: Gaps, low: Ints, every: Mapping[int, Connection]) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from replay.arrays.alike import alike
-from replay.arrays.columns import differing, numbers
+from replay.arrays.columns import differing, numbers, ranges
 from replay.arrays.ints import NEVER
 from replay.evidence.client_requests import REQUEST_SCHEMA, by_client
 from schemas.model import BOOL, INT32, INT64, STRING
@@ -232,7 +232,7 @@ def not_elsewhere(lines: ClientLines, before: Ints, places: Ints) -> tuple[Ints,
     number, taken, sent, of = lines
     width = number[before + 1][places] - number[before][places] - 1
     gap = np.repeat(places, width)
-    wanted = number[before][gap] + 1 + np.arange(len(gap)) - np.repeat(np.cumsum(width) - width, width)
+    wanted = ranges(number[before][places] + 1, width)
     order = np.lexsort((taken, number))
     origin, span = int(taken.min()), int(taken.max() - taken.min()) + 4 * SLACK_US
     known = np.unique(number)
@@ -252,7 +252,7 @@ def not_elsewhere(lines: ClientLines, before: Ints, places: Ints) -> tuple[Ints,
     found = is_any & (place_of(high, "right") - place_of(least, "left") > MOST_CLIENTS)
     count = np.where(is_any & ~found, place_of(high + (taken - sent).max(), "right") - first, 0)
     at = np.repeat(np.arange(len(gap)), count)
-    line = order[np.repeat(first, count) + np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)]
+    line = order[ranges(first, count)]
     in_time = sent[line] <= high[at]
     at, line = at[in_time], line[in_time]
     found[at[~collide(lines, of[before][gap[at]], of[line])]] = True

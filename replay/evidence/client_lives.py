@@ -98,6 +98,10 @@ class Client:
         """Return `TRAITS` of the requests, in rows."""
         return np.stack([numbers(self.rows[trait]) > 0 for trait in TRAITS])
 
+    def place_of(self, row: dict[str, Any]) -> int:
+        """Return the place of the connection that a row of `known` or `gaps` is about."""
+        return self.places[row["broker_id"], row["connection"]]
+
     def connections(self) -> Connections:
         """Return all connections, by their places."""
         lines = self.lines
@@ -106,7 +110,7 @@ class Client:
         kinds = np.zeros((len(TRAITS), len(self.places)), np.bool_)
         np.logical_or.at(kinds.T, self.place, self.traits.T)
         for row in self.known:
-            place = self.places[row["broker_id"], row["connection"]]
+            place = self.place_of(row)
             last[place] = max(last[place], row["number"])
             kinds[:, place] |= [row[trait] for trait in TRAITS]
         broker, name = zip(*self.places, strict=True)
@@ -115,17 +119,14 @@ class Client:
     def used(self) -> Used:
         """Return when each connection was used, by their places."""
         lines, names = self.lines, ("number", "begun_us", "ended_us")
-        told = [
-            [self.places[row["broker_id"], row["connection"]], row["last_us"][-1], *(row[name] for name in names)]
-            for row in self.known
-        ]
+        told = [[self.place_of(row), row["last_us"][-1], *(row[name] for name in names)] for row in self.known]
         known = np.array(told, np.int64).reshape(-1, 2 + len(names)).T
         place, taken, number, first, latest = (
             np.concatenate(pair)
             for pair in zip(known, (lines.place, lines.taken, lines.number, lines.taken, lines.taken), strict=True)
         )
-        begun, ended, last = np.full((3, len(self.places)), -NEVER)
-        begun[:] = NEVER
+        ended, last = np.full((2, len(self.places)), -NEVER)
+        begun = np.full(len(self.places), NEVER)
         np.minimum.at(begun, place, first)
         np.maximum.at(ended, place, latest)
         order = np.lexsort((taken, number))
@@ -135,7 +136,7 @@ class Client:
     def settled(self) -> Gaps:
         """Return the gaps between requests that are not there."""
         names = ("correlation_id", "since_us", "until_us", "lines")
-        told = [[self.places[row["broker_id"], row["connection"]], *(row[name] for name in names)] for row in self.gaps]
+        told = [[self.place_of(row), *(row[name] for name in names)] for row in self.gaps]
         of, number, since, until, lines = np.array(told, np.int64).reshape(-1, 1 + len(names)).T
         wanted = zip((number + 1).tolist(), (number + lines + 1).tolist(), strict=True)
         absent = [row["missing"] or range(*every) for row, every in zip(self.gaps, wanted, strict=True)]
@@ -178,7 +179,7 @@ class Client:
 
     def sent_since(self, place: Ints, taken: Ints) -> Ints:
         """Return since when requests may have been sent, which come after what is known of their connections."""
-        known = [(self.places[row["broker_id"], row["connection"]], us) for row in self.known for us in row["last_us"]]
+        known = [(self.place_of(row), us) for row in self.known for us in row["last_us"]]
         before = np.array(known, np.int64).reshape(-1, 2).T
         every = np.concatenate([before, np.stack([place, taken])], axis=1)
         order = np.argsort(every[0], kind="stable")
@@ -191,7 +192,7 @@ class Client:
         lines = self.lines
         of_place = np.full(len(self.places), NO_LIFE)
         for row in self.known:
-            of_place[self.places[row["broker_id"], row["connection"]]] = row["life"]
+            of_place[self.place_of(row)] = row["life"]
         last = int(of_place.max(initial=NO_LIFE))
         of_known = of_place[lines.place]
         over = max((row["ended_us"] for row in self.known if row["life"] < last), default=-NEVER)
@@ -206,9 +207,9 @@ class Client:
                 reached = max(reached, ended)
         found = [Life(lines.where(of_place[lines.place] == number)) for number in range(last + 1)]
         for row in self.known:
-            found[row["life"]].known[self.places[row["broker_id"], row["connection"]]] = row
+            found[row["life"]].known[self.place_of(row)] = row
         for row in self.gaps:
-            place = self.places[row["broker_id"], row["connection"]]
+            place = self.place_of(row)
             found[of_place[place]].gaps.setdefault(place, []).append(row)
         return found
 

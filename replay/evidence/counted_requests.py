@@ -134,6 +134,11 @@ def counting_on(rows: pa.Table, known: list[Row]) -> pa.Table:
     return rows.set_column(place, REQUEST_SCHEMA.field(place), pa.array(counted_on(number, greatest)))
 
 
+def settled_until(until_us: int) -> int:
+    """Return up to when nothing is under way any more, if all that was completed before a moment is there."""
+    return until_us - UNDER_WAY_US
+
+
 def counted(before: Counted, shared: pa.Table, until_us: int) -> Counted:
     """Return all requests in short. `before`: the same of an earlier moment, with all later requests.
 
@@ -144,7 +149,7 @@ def counted(before: Counted, shared: pa.Table, until_us: int) -> Counted:
     gaps: list[Row] = []
     kept = [REQUEST_SCHEMA.empty_table()]
     for client in before.clients(shared):
-        rows, settled, stay = counted_of(client, until_us - UNDER_WAY_US)
+        rows, settled, stay = counted_of(client, settled_until(until_us))
         counters += rows
         gaps += settled
         kept.append(stay)
@@ -174,7 +179,7 @@ def is_mute(client: Client) -> bool:
 def gaps_of(client: Client) -> pa.Table | None:
     """Return the gaps and ends of one client (`GAP_SCHEMA`); None: what is there does not tell them."""
     if is_mute(client):
-        return ends_of(client)
+        return end_rows(client.connections(), client.used())
     if was_mute(client):  # what it sent before counts now
         return None
     if not client.known:
@@ -189,12 +194,8 @@ def gaps_of(client: Client) -> pa.Table | None:
         if gaps is None:
             return None
         found.append(gaps)
-    return pa.concat_tables([gap_rows(gaps_together(found), client.connections()), ends_of(client)])
-
-
-def ends_of(client: Client) -> pa.Table:
-    """Return the ends of a client's connections (`GAP_SCHEMA`)."""
-    return end_rows(client.connections(), client.used())
+    connections = client.connections()
+    return pa.concat_tables([gap_rows(gaps_together(found), connections), end_rows(connections, client.used())])
 
 
 def mute_ones(client: Client) -> list[Row]:

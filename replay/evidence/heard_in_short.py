@@ -38,15 +38,12 @@ if TYPE_CHECKING:
 
     from replay.arrays.ints import Flags, Ints
 
-NO_EDGES: Final[Mapping[int | None, Ints]] = {}
 SECOND_US: Final = 1_000_000
 NEAR_US: Final = CLOSING_US + SECOND_US  # of a broker's start or stop
 SIGNS: Final = {BY_ITSELF: OWN_SIGN_US, BY_OTHERS: CLOCKS_US}  # how far inside a silence a sign has to lie
 
 
-def heard_in_short(
-    rows: pa.Table, until_us: int, since_us: int, edges: Mapping[int | None, Ints] = NO_EDGES
-) -> pa.Table:
+def heard_in_short(rows: pa.Table, until_us: int, since_us: int, edges: Mapping[int | None, Ints]) -> pa.Table:
     """Return rows (`HEARD_SCHEMA`) that tell the same as these, and as these with any that are later than `until_us`.
 
     `rows`: of `heard_together`, perhaps with some that were shortened before. `since_us`: where the recording begins.

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.arrays.columns import numbers
-from replay.evidence import counted_requests
 from replay.evidence.client_requests import shared_connections
-from replay.evidence.counted_requests import Counted, counted
+from replay.evidence.counted_requests import Counted, counted, settled_until
 from replay.evidence.heard import span_of
 from replay.evidence.heard_in_short import heard_in_short
 from replay.evidence.standstills import (
@@ -81,12 +80,10 @@ def in_short(before: InShort | None, facts: pa.Table, until_us: int) -> InShort:
     every = Counted.of(told.requests) if before is None else before.counted(told)
     short = counted(every, shared_connections(told.users), until_us)
     span = span_of(told.spans)
-    since_us = (
-        until_us - counted_requests.UNDER_WAY_US
-    )  # a request that was under way then may show that others are missing
-    heard = told.heard if span is None else heard_in_short(told.heard, since_us, span[0], short.edges())
+    # What was under way later may yet show that requests of that time are missing.
+    settled_us = settled_until(until_us)
     told = told._replace(
-        heard=heard,
+        heard=told.heard if span is None else heard_in_short(told.heard, settled_us, span[0], short.edges()),
         pieces=pieces_in_short(told.pieces),
         requests=short.kept,
     )

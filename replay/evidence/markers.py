@@ -193,8 +193,10 @@ class Markers:
         else:
             self.count(extents)
             places = [self.places_of(row) for row in rows]
-            self.apart, cuts = self.parted(places, placed)
-            self.settle(rows, places, across(places, cuts))
+            ends = np.array([(min(found), max(found)) if found else (0, 0) for found in places], np.int64).T
+            self.apart, cuts = self.parted(ends, placed)
+            first, last = np.searchsorted(cuts, ends, "right")
+            self.settle(rows, places, first < last)
 
     def open_all(self, first: int) -> None:
         """Let markers be possible wherever there is room: a tenure has transactions, but no line reports a marker."""
@@ -219,17 +221,16 @@ class Markers:
                 for one in roomy:
                     one.told = count if len(roomy) == 1 else min(one.room, count)
 
-    def parted(self, places: Sequence[set[int]], placed: dict[int, Row]) -> tuple[Ints, Ints]:
+    def parted(self, ends: Ints, placed: dict[int, Row]) -> tuple[Ints, Ints]:
         """When batches were appended, at the earliest, on whose two sides markers have no bearing on each other.
 
         Of most it is certain on which side of them each marker stands. Where there is none for some time, markers are
-        taken apart at others. `places`: of each marker those in which it may stand. Return the times, rising, and the
-        stretches of those others.
+        taken apart at others. `ends`: the first and last stretch in which each marker may stand, in rows. Return the
+        times, rising, and the stretches of those others.
         """
-        linked = np.zeros(len(self.stretches) + 1, np.int64)
-        for found in filter(None, places):
-            linked[min(found) + 1] += 1
-            linked[max(found) + 1] -= 1
+        linked = np.zeros(len(self.stretches) + 2, np.int64)  # there may be no stretch at all
+        for place, change in zip(ends + 1, (1, -1), strict=True):
+            np.add.at(linked, place, change)
         bases = np.array([k for k, one in enumerate(self.stretches) if one.first in placed], np.int64)
         windows = (local_window(phases(placed[self.stretches[k].first])) for k in bases.tolist())
         begun = np.array([window.lo for window in windows], np.int64)
@@ -291,14 +292,6 @@ class Markers:
         first = bisect_left(self.stretches, window.lo, key=lambda one: one.hi)
         last = bisect_right(self.stretches, window.hi, key=lambda one: one.lo)
         return {s for s in range(first, last) if not self.stretches[s].is_full}
-
-
-def across(places: Sequence[set[int]], cuts: Ints) -> Flags:
-    """Which markers may stand on both sides of a cut. `places`: of each those in which it may; `cuts`: behind a cut."""
-    ends = np.array([(min(found), max(found)) if found else (0, 0) for found in places], np.int64).reshape(-1, 2).T
-    first, last = np.searchsorted(cuts, ends, "right")
-    found: Flags = first < last
-    return found
 
 
 def stretches_of(

@@ -172,8 +172,9 @@ def facts_of(table: pa.Table, hashes: Hashes) -> Facts | None:
         return numbers_of(table, name, missing)
 
     code = numbers(pc.index_in(table["kind"], place), NONE)
-    kind, decided = np.where(code < len(bulk), code, NONE), len(bulk) + len(DECIDED)
-    aside = code >= decided + len(WITHOUT)
+    ends = np.cumsum([len(bulk), len(DECIDED), len(WITHOUT)])
+    decided, without, aside = (np.searchsorted(ends, code, "right") == group for group in (1, 2, 3))
+    kind = np.where(code < len(bulk), code, NONE)
     is_last = OF_THE_END.mask(table).to_numpy(zero_copy_only=False).astype(bool)
     if (kind == BULK.index(MARKER)).any():
         kind[ADDITIONS.mask(table).to_numpy(zero_copy_only=False).astype(bool)] = BULK.index(ADDITION)
@@ -188,8 +189,8 @@ def facts_of(table: pa.Table, hashes: Hashes) -> Facts | None:
     return Facts(
         hashes=hashes,
         kind=kind,
-        decided=((code >= len(bulk)) & ~aside) | is_last,
-        without=(code >= decided) & ~aside,
+        decided=decided | without | is_last,
+        without=without,
         aside=aside | (kind == BULK.index(ADDITION)) | leaves,
         odd=(kind != NONE) & (failed | unknown | elsewhere | (total > SPAN_US)),
         us=np.where(stamp == -NEVER, stamp, stamp - total),

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replay.arrays.columns import ranges
 from replay.arrays.digests import row_hashes, sum_of
 from replay.arrays.ints import NEVER
 from replay.engine.moves import new_moves
@@ -269,7 +270,7 @@ class Merged(NamedTuple):
     def told_before(self, count: int) -> tuple[int, int]:
         """Return the digest of the events that come of no request, before the piece number `count`."""
         before = np.arange(len(self.rows)) < self.before if isinstance(self.before, int) else self.before.copy()
-        before[rows_of(self.pieces["first"][:count], self.pieces["count"][:count])] = True
+        before[ranges(self.pieces["first"][:count], self.pieces["count"][:count])] = True
         return told_sum(self.rows, before)
 
     def is_whole_at(self, count: int) -> bool:
@@ -299,13 +300,6 @@ def are_dated(done: Sequence[Done]) -> bool:
 def are_timely(done: Sequence[Done], us: int) -> bool:
     """Whether no operation that is left is of long before a moment: requests of then may be left out."""
     return all(int(one["hi"][k:].min()) >= us - SPAN_US for one, k in done if k < len(one))
-
-
-def rows_of(first: Ints, count: Ints) -> Ints:
-    """Return the rows of the events of some operations, by the first row of each and how many it has."""
-    begins = np.cumsum(count) - count
-    found: Ints = np.repeat(first - begins, count) + np.arange(count.sum())
-    return found
 
 
 def names_of(rows: EventRows, numbers: Ints) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from replay.arrays.columns import ranges
 from replay.arrays.ints import NEVER
 from replay.arrays.memory import give_back
 from replay.arrays.records import blank
@@ -41,7 +42,6 @@ from replay.order.marks import (
     ground_of,
     grounds_of,
     marks_of,
-    rows_of,
     told_sum,
 )
 from replay.order.merge import follow, merged
@@ -159,7 +159,7 @@ def order_on(facts: PartitionFacts, mark: Mark, second: Mark, at: Boundary, *gri
     end = front + sum(int(chain["count"].sum()) for chain in every)
     before[:end] = True
     for chain in chains:
-        before[rows_of(chain["first"], chain["count"])] = False
+        before[ranges(chain["first"], chain["count"])] = False
     if len(rows) > MANY:
         give_back()
     events = encoded(rows, mark.brokers)
@@ -321,7 +321,7 @@ def arrange(
 def rows_in_order(pieces: Records[PieceRecord]) -> Ints:
     """Return the event rows of the pieces, in order; where one is `turned`, its first rows come behind the next one."""
     first, count, turned = pieces["first"], pieces["count"], pieces["turned"]
-    out = rows_of(first, count)
+    out = ranges(first, count)
     begins = np.cumsum(count) - count
     for k in np.unique(turned[turned > 0]).tolist():
         where = begins[turned == k][:, None] + np.arange(k + 1)

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replay.evidence.replication_quotas import LIST_SETTINGS
+
 if TYPE_CHECKING:
     from datetime import datetime
     from random import Random
 
 NOTHING = {"fetch_offset": None, "bytes": 0, "hw": None, "in_request": False, "in_response": False}
 OF_NONE = NOTHING | dict.fromkeys(("topic", "topic_id", "partition", "log_start_offset", "last_stable_offset"))
-SIDES = _, FOLLOWER = "leader", "follower"
 Row = dict[str, Any]
 
 
@@ -58,8 +59,8 @@ def with_a_quota(facts: pa.Table) -> pa.Table:
         "recording_id": facts["recording_id"][0].as_py(), "kind": "config_change", "source_file": "quotas",
         "ts": pc.min(facts["ts"]).as_py(), "record_type": "CONFIG_RECORD", "in_snapshot": False, "controller_epoch": 1,
     }  # fmt: skip
-    told = [{"topic": "made", "name": f"{side}.replication.throttled.replicas", "value": "*"} for side in SIDES]
-    rate = {"name": f"{FOLLOWER}.replication.throttled.rate", "value": "100"}
+    told = [{"topic": "made", "name": name, "value": "*"} for name in LIST_SETTINGS]
+    rate = {"name": "follower.replication.throttled.rate", "value": "100"}
     told += [rate | {"subject_broker_id": broker} for broker in (1, 2, 3)]
     rows = [
         record | one | {"fact_id": f"quota-{k}", "source_line": k, "metadata_offset": offset + k}

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     Lacking = Callable[[pa.Table, int, Random], pa.Table]  # of facts, a broker's; returns what is left
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
-
 SECOND_US = 1_000_000
 LATEST_US = 1 << 60
 
@@ -180,7 +179,7 @@ def test_what_was_heard_in_short_makes_the_same_coverage(seed: int) -> None:
     for until in sorted(random.sample(range(end), 4)):
         second = until // SECOND_US
         new = every.filter(pc.and_(pc.greater_equal(every["second"], since), pc.less(every["second"], second)))
-        short, since = heard_in_short(heard_together(pa.concat_tables([short, new])), until, begin), second
+        short, since = heard_in_short(heard_together(pa.concat_tables([short, new])), until, begin, {}), second
         later = every.filter(pc.greater_equal(every["second"], since))
         both = heard_by_broker(heard_together(pa.concat_tables([short, later])))
         spans = (begin, end), (begin, end + 9 * SECOND_US)
