@@ -9,6 +9,7 @@ facts. Where it cannot tell, it asks for all of them (`NeedsAllError`, `Entangle
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,6 +21,7 @@ from pipelines.overview.cluster import overview_on
 from pipelines.spark.buckets import by_partition, spans_of
 from pipelines.spark.saved_states import bytes_of, state_of
 from pipelines.stages.order_marks import LONG, alone_at
+from replay.arrays.columns import numbers
 from replay.arrays.digests import added, row_hashes, sum_of
 from replay.arrays.ints import NEVER
 from replay.evidence.clock_steps import SET_BACK, STEP_COLUMNS, RisingLines, steadied
@@ -27,27 +29,30 @@ from replay.evidence.cluster import WHOLE
 from replay.evidence.in_short import in_short
 from replay.evidence.session_states import rebuilt_from, rebuilt_until
 from replay.evidence.standstills import CONNECTION_COLUMNS
-from replay.evidence.steady import OF_THE_END, LeftOut, NeedsAllError, extremes, facts_of, kept
-from replay.evidence.steady_times import MARGIN_US, both
+from replay.evidence.steady import OF_THE_END, Alone, LeftOut, NeedsAllError, extremes, facts_of, kept
+from replay.evidence.steady_times import MARGIN_US, both, time_at
 from replay.evidence.summary import SUMMED
 from replay.evidence.tenures import micros
 from replay.tables.resumption import place_of
 from schemas.model import TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pipelines.overview.cluster import Overview
     from pipelines.stages.standing_windows import Of, StandingWindows
     from replay.arrays.digests import Hashes
     from replay.arrays.ints import Flags
     from replay.evidence.in_short import InShort
-    from replay.evidence.steady import Alone
+    from replay.evidence.steady import Facts
+    from replay.tables.resumption import Place
 
 TOLD: Final = sorted({*SUMMED, *CONNECTION_COLUMNS})  # columns of facts from which `in_short` is told
 MARK_COLUMNS: Final = ["topic", "incarnation", "partition", "place", "window", "seq", "digest", "engine", "state"]
-MOST_ROWS: Final = 100_000  # that are carried along, at most,
-MOST_REQUESTS: Final = 1_000_000  # and of clients of which all requests are kept, of which each takes 28 bytes
+FEW_ROWS: Final = 100_000  # so many are carried along in any case,
+MOST_ROWS: Final = 2_000_000  # but never more than these: some 200 bytes each, in the driver's memory,
+SHARE: Final = 4  # nor more than one for so many facts that they stand for
+MOST_REQUESTS: Final = 1_000_000  # of clients of which all requests are kept, of which each takes 28 bytes
 
 
 class Carried(NamedTuple):
@@ -62,23 +67,39 @@ class Carried(NamedTuple):
     told: InShort  # what all tell of the recording
 
     @property
+    def facts(self) -> int:
+        """How many facts it stands for."""
+        return int(self.told.told.counts["facts"][0].as_py())
+
+    @property
     def fewer(self) -> int:
         """How many rows fewer there are to order than there would be facts."""
-        return int(self.told.told.counts["facts"][0].as_py()) - len(self.rows)
+        return self.facts - len(self.rows)
 
     def with_marks(self, windows: pa.Table, before: pa.Table, changes: Iterable[Mapping[str, Any]]) -> Carried:
         """Return the same with the marks before which requests are left out, as far as they stand.
 
-        Some are thinned out at once, and the next order may have no other to go on from. `windows`: rows of
+        Some are thinned out at once, and the next order may have no other to go on from. If none will stand behind such
+        a mark, because the leader has changed shortly behind it, the one goes along that did. `windows`: rows of
         `event_windows` as the order leaves them, `before`: as it found them, and `changes`: what it has changed.
         """
-        lacking = {of: left for of, left in self.left.items() if left.mark is None}
-        moments = {left.since for left in lacking.values()}
+        if not self.left:
+            return self
+        first = min(left.since for left in self.left.values())
+        stand, stood = Marks(windows, first), Marks(before, first)
         changed = {place_of(row): -1 if row["place"] is None else row["place"] for row in changes}
-        stood = (row for row in marks_at(before, moments) if row["place"] <= changed.get(place_of(row), row["place"]))
-        marks = {(place_of(row), micros(row["window"])): row for row in (*stood, *marks_at(windows, moments))}
-        found = {of: left._replace(mark=marks.get(((of[0], 0, of[1]), left.since))) for of, left in lacking.items()}
-        return self._replace(left=self.left | found)
+        found = {}
+        for of, left in self.left.items():
+            key = of[0], 0, of[1]
+            until = changed.get(key, NEVER)
+            mark = left.mark or stand.at(key, left.since) or stood.at(key, left.since, until)
+            behind: Mapping[str, Any] | None = None
+            if mark is not None and not stand.has_behind(key, left.since):
+                behind = stood.behind(key, left.since, until)
+                if behind is None and left.behind is not None and left.behind["place"] <= until:
+                    behind = left.behind
+            found[of] = left._replace(mark=mark, behind=behind)
+        return self._replace(left=found)
 
     def overview(self, recording_id: str, whole: pa.Table, facts: Iterable[pa.Table]) -> Overview:
         """Look at all facts. NeedsAllError: these do not suffice.
@@ -89,12 +110,41 @@ class Carried(NamedTuple):
         return overview_on(recording_id, self.told, every, facts)
 
 
-def marks_at(windows: pa.Table, moments: Iterable[int]) -> list[dict[str, Any]]:
-    """Return the marks of partitions at some moments, in microseconds, by rows of `event_windows`."""
-    at = pa.array(sorted(moments), pa.int64()).cast(TIMESTAMP)
-    are_marks = pc.and_(pc.is_valid(windows["state"]), pc.is_in(windows["window"], at))
-    rows: list[dict[str, Any]] = windows.select(MARK_COLUMNS).filter(are_marks).to_pylist()
-    return rows
+def most_rows(facts: int) -> int:
+    """Return how many rows may be carried along in place of so many facts.
+
+    What came around elections stays, so there are ever more of them; and all facts would be far more.
+    """
+    return min(max(FEW_ROWS, facts // SHARE), MOST_ROWS)
+
+
+class Marks:
+    """Marks that rows of `event_windows` hold, by partition; states are read of those that are asked for."""
+
+    def __init__(self, windows: pa.Table, first: int) -> None:
+        """Look for those from a moment on, in microseconds."""
+        late = pc.greater_equal(windows["window"], pa.scalar(first, pa.int64()).cast(TIMESTAMP))
+        self.rows = windows.select(MARK_COLUMNS).filter(pc.and_(late, pc.is_valid(windows["state"])))
+        self.places: defaultdict[Place, dict[int, tuple[int, int]]] = defaultdict(dict)  # by time: place, row
+        for number, row in enumerate(self.rows.drop_columns("state").to_pylist()):
+            self.places[place_of(row)][micros(row["window"])] = row["place"], number
+
+    def at(self, key: Place, us: int, until: int = NEVER) -> dict[str, Any] | None:
+        """Return the mark at a moment, if there is one, and its place is not behind this one."""
+        place, number = self.places[key].get(us, (NEVER, -1))
+        if number < 0 or place > until:
+            return None
+        (row,) = self.rows.slice(number, 1).to_pylist()
+        return dict(row)
+
+    def behind(self, key: Place, us: int, until: int) -> dict[str, Any] | None:
+        """Return the first mark behind a moment, likewise."""
+        later = min((one for one in self.places[key] if one > us), default=None)
+        return None if later is None else self.at(key, later, until)
+
+    def has_behind(self, key: Place, us: int) -> bool:
+        """Whether there is any mark behind a moment."""
+        return any(one > us for one in self.places[key])
 
 
 def as_bytes(carried: Carried) -> bytes:
@@ -220,32 +270,33 @@ class Carrying:
             mine = order[first:stop]
             of = partition_of(int(number[mine[0]]))
             left = self.left_before.get(of)
-            mark = self.mark_of(of, standing) if is_early[mine].any() else None
-            if mark is not None:
+            marks = self.marks_of(of, standing) if is_early[mine].any() else []
+            if marks:
                 some = rows.take(pa.array(mine))
-                keeps[mine], left = needed_of(some, hashes[mine], is_early[mine], mark, left)
+                keeps[mine], left = needed_of(some, hashes[mine], is_early[mine], marks, left)
             if left is not None:
                 self.left[of] = left
         self.rows.append(rows.filter(pa.array(keeps)))
 
-    def mark_of(self, of: Of, standing: StandingWindows) -> Alone | int | None:
-        """Return the mark before which a partition's requests may be left out, or when it is; None: there is none."""
+    def marks_of(self, of: Of, standing: StandingWindows) -> Alone | list[int]:
+        """Return the mark before which a partition's requests are left out, or when its marks are, newest first."""
         if self.alone is not None:
-            return self.alone.get(of)
+            return self.alone.get(of, [])
         if not standing.places.get(of):
-            return None
+            return []
         boundaries = standing.rows([of])
         if pc.max(boundaries["incarnation"]).as_py() != 0:
-            return None
-        marks = marked(boundaries, standing.engine, self.until).sort_by("place")["state"].to_pylist()
-        since: int | None = state_of(marks[-1])["mark"].since if marks else None
-        return since
+            return []
+        marks = marked(boundaries, standing.engine, self.until).sort_by("place")
+        return list(map(int, numbers(marks["window"])[::-1]))
 
     def carried(self) -> Carried | None:
         """Return what is handed on; None: that would not be worth while. NeedsAllError: it cannot be told."""
         count = sum(map(len, (*self.rows, *self.sessions.values())))
         few = sum(left.facts for left in self.left.values()) < self.least
-        if few or not self.rows or count > MOST_ROWS or not self.is_steady or self.early is None:
+        if few or not self.rows or not self.is_steady or self.early is None:
+            return None
+        if count > most_rows(len(self.early) + (0 if self.before is None else self.before.facts)):
             return None
         told = in_short(None if self.before is None else self.before.told, self.early, self.horizon)
         if len(told.told.requests) > MOST_REQUESTS:
@@ -255,16 +306,16 @@ class Carrying:
 
 
 def needed_of(
-    rows: pa.Table, hashes: Hashes, is_early: Flags, mark: Alone | int, before: LeftOut | None
+    rows: pa.Table, hashes: Hashes, is_early: Flags, marks: Alone | Sequence[int], before: LeftOut | None
 ) -> tuple[Flags, LeftOut | None]:
     """Return which early rows of a partition the next order needs, and what is left out of them, and was before.
 
-    `mark`: the last that it may go on from; a moment: the mark there, if it is to be expected that an order will.
+    `marks`: the last that it may go on from; or when marks are, newest first, of which one is chosen (`followed`).
     """
     facts = facts_of(rows, hashes)
     if facts is None or SET_BACK in steadied(rows).column_names:
         return is_early, before
-    alone = alone_at(facts, mark, facts.times) if isinstance(mark, int) else mark
+    alone = marks if isinstance(marks, Alone) else followed(facts, marks)
     if alone is None or (before is not None and alone.since < before.since):
         return is_early, before
     holes = alone.holes if before is None else both(alone.holes, before.holes)
@@ -275,6 +326,23 @@ def needed_of(
     needed[is_early] = is_needed
     left = LeftOut(alone.since, holes, int((~is_needed).sum()), sum_of(early.hashes[~is_needed]))
     if before is not None:
-        same_mark = before.mark if before.since == left.since else None
-        left = left._replace(facts=left.facts + before.facts, sums=added(left.sums, before.sums), mark=same_mark)
+        left = left._replace(facts=left.facts + before.facts, sums=added(left.sums, before.sums))
+        if before.since == left.since:
+            left = left._replace(mark=before.mark, behind=before.behind)
     return needed, left if left.facts else None
+
+
+def followed(facts: Facts, marks: Sequence[int]) -> Alone | None:
+    """Return what can be left out before the newest mark that has another behind it; None: nothing.
+
+    As long as nothing ends the steady time in which the newest one lies, the order that is to come makes others behind
+    it. Behind an older one stands the next. `marks`: when they are, newest first.
+    """
+    times = facts.times
+    for number, since in enumerate(marks):
+        time = time_at(times, since)
+        if time is not None and (number or time.until_us == NEVER):
+            alone = alone_at(facts, since, times)
+            if alone is not None:
+                return alone
+    return None

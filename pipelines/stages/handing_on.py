@@ -64,7 +64,7 @@ def handed_on(
         return before
     counted = in_minutes(facts, cluster.names)
     alone = long_ones(counted, alone, {} if before is None else before.left)
-    horizon = horizon_of(counted, alone, carried.MOST_ROWS - staying(before, alone))
+    horizon = horizon_of(counted, alone, staying(before, alone), 0 if before is None else before.facts)
     if horizon is None or (before is None and not are_rising(facts)):
         return before
     told = ToldOfCluster(cluster)
@@ -127,10 +127,11 @@ def long_ones(counted: pa.Table, alone: Mapping[Of, Alone], left: Mapping[Of, Le
     return {of: mark for of, mark in alone.items() if of in left or of not in short}
 
 
-def horizon_of(counted: pa.Table, alone: Mapping[Of, Alone], most: int) -> int | None:
+def horizon_of(counted: pa.Table, alone: Mapping[Of, Alone], rows: int, facts: int) -> int | None:
     """Return the latest moment up to which there are not too many facts to carry along; None: it is not worth while.
 
-    `counted`: of `in_minutes`, by whole minutes. `most`: so many may be carried along, about.
+    `counted`: of `in_minutes`, by whole minutes. `rows`: so many are carried along in any case, and what was handed on
+    before stands for so many `facts`.
     """
     if not len(counted):
         return None
@@ -147,6 +148,6 @@ def horizon_of(counted: pa.Table, alone: Mapping[Of, Alone], most: int) -> int |
     kept, left = (np.append(0, np.cumsum((count * some)[order])) for some in (~is_between, is_between))
     for horizon in sorted({mark.since - MARGIN_US for mark in alone.values()}, reverse=True):
         early = int(np.searchsorted(minute[order], horizon))
-        if kept[early] <= most:
+        if rows + kept[early] <= carried.most_rows(facts + kept[early] + left[early]):
             return horizon if left[early] >= LONG else None
     return None

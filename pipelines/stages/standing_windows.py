@@ -70,19 +70,19 @@ class StandingWindows:
     def to_go_on_from(self, of: Of, stand: Mapping[Boundary, Mapping[str, Any]]) -> dict[Boundary, Mapping[str, Any]]:
         """Return the boundaries from which a partition's order may go on; none if its topic was created again.
 
-        The one before which requests are left out is among them, even if it was thinned out since: perhaps no other
-        serves. `stand`: those of its first incarnation.
+        The one before which requests are left out is among them, and the next, even if they were thinned out since:
+        perhaps no others serve. `stand`: those of its first incarnation.
         """
         if len(stand) != len(self.places.get(of, ())):
             return {}
         known = {**stand}
-        mark = self.left[of].mark if of in self.left else None
-        if mark is None:
-            return known
-        at = boundary_of(mark)
-        is_other = any(one.place == at.place and one != at for one in known)
-        if not is_other and (at not in known or known[at]["state"] is None):
-            known[at] = mark
+        left = self.left.get(of)
+        handed = () if left is None else (left.mark, left.behind)
+        for mark in (one for one in handed if one is not None):
+            at = boundary_of(mark)
+            is_other = any(one.place == at.place and one != at for one in known)
+            if not is_other and (at not in known or known[at]["state"] is None):
+                known[at] = mark
         return known
 
 

@@ -88,6 +88,7 @@ class LeftOut(NamedTuple):
     facts: int  # how many
     sums: tuple[int, int]
     mark: Mapping[str, Any] | None = None  # what stands at `since`, as a row of `event_windows`
+    behind: Mapping[str, Any] | None = None  # likewise the next mark, if none stands behind it any more
 
 
 class NeedsAllError(Exception):

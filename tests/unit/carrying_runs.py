@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,9 @@ from replay.evidence.cluster_digest import ToldOfCluster
 from replay.evidence.session_lines import EntangledError
 from replay.evidence.steady import OF_THE_END, NeedsAllError
 from schemas.windows import EVENT_WINDOWS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass
@@ -88,9 +91,13 @@ class CarryingRuns(HourlyRuns):
                 carrying.note(tables, are_early[bucket], standing)
             for name, rows in order_tables(tables, ToldOfCluster(cluster), standing):
                 made.setdefault(name, []).append(rows)
-        handed = None if carrying is None else carrying.carried()
-        changes = [row for rows in made.get(CHANGES, ()) for row in rows.to_pylist()]
-        told = pa.concat_tables(made[EVENT_WINDOWS.name]), stands, changes
-        self.carried = None if handed is None else as_bytes(handed.with_marks(*told))
+        self.hand_on(None if carrying is None else carrying.carried(), made)
         self.read.append(len(some))
         return made
+
+    def hand_on(self, handed: Carried | None, made: Mapping[str, list[pa.Table]]) -> None:
+        """Keep what is handed on, with the marks that stand, by what an order has made (`Renewal.order`)."""
+        windows = pa.concat_tables(made[EVENT_WINDOWS.name])
+        changes = [row for rows in made.get(CHANGES, ()) for row in rows.to_pylist()]
+        given = None if handed is None else handed.with_marks(windows, self.tables[EVENT_WINDOWS.name], changes)
+        self.carried = None if given is None else as_bytes(given)

@@ -98,6 +98,19 @@ def test_an_order_of_what_is_new_finds_what_one_of_everything_finds(
         assert max(stepwise.read[-2:]) < facts * 2 // 3
 
 
+def test_orders_go_on_though_the_leader_has_changed_shortly_behind_the_newest_mark(
+    tmp_path: Path, seconds: list[bool]
+) -> None:
+    """No mark stands behind it, so requests are left out before an older one, and the two go along."""
+    MadeCluster(Shape(events=6_000, partitions=1, elections=1, flaps=0, seed=3), tmp_path / "made").write()
+    facts, stated = facts_of(tmp_path / "made")
+    stepwise = CarryingRuns()
+    make_what_one_run_makes(stepwise, steps_of(facts, len(facts) // 4, Random(3), 8, 0), facts, stated)  # noqa: S311
+    assert not stepwise.refused
+    assert stepwise.lean == 6
+    assert any(seconds)
+
+
 @pytest.mark.usefixtures("seconds")
 @pytest.mark.parametrize("seed", [1, 5])
 def test_what_is_ordered_behind_a_mark_though_it_came_long_before_is_not_left_out(tmp_path: Path, seed: int) -> None:

@@ -77,6 +77,24 @@ def test_a_mark_that_the_order_leaves_comes_first() -> None:
         assert mark_of(handed(3).with_marks(windows(other), windows(), ())) is None
 
 
+def test_the_next_mark_goes_along_if_none_will_stand_behind_it() -> None:
+    def behind(now: pa.Table, before: pa.Table, *changed: int, left: LeftOut | None = None) -> int | None:
+        given = handed(3) if left is None else handed(3)._replace(left={OF: left})
+        told = [{"topic": "orders", "incarnation": 0, "partition": 0, "place": place} for place in changed]
+        mark = given.with_marks(now, before, told).left[OF].behind
+        return None if mark is None else mark["place"]
+
+    stood = windows(window(3), window(4), window(6))
+    assert behind(windows(window(3), window(8, state=None)), stood) == 4
+    assert behind(windows(window(3), window(8)), stood) is None
+    assert behind(windows(window(3)), stood, 3) is None
+    assert behind(windows(window(2)), windows(window(4))) is None  # there is no mark that it is behind
+    handed_before = handed(3, window(3)).left[OF]._replace(behind=window(5))
+    assert behind(windows(), windows(), left=handed_before) == 5
+    assert behind(windows(window(7)), windows(), left=handed_before) is None
+    assert behind(windows(), windows(), 4, left=handed_before) is None
+
+
 def test_an_order_may_go_on_from_it_unless_another_boundary_is_in_its_place() -> None:
     mark = window(3)
 
@@ -90,6 +108,11 @@ def test_an_order_may_go_on_from_it_unless_another_boundary_is_in_its_place() ->
     assert found(window(3, state=b"later"))[boundary_of(mark)]["state"] == b"later"
     assert boundary_of(mark) not in found(window(3, seq=31, digest="other"), window(4))
     assert not found(window(4), window(0, incarnation=1))
+    behind = window(5)
+    left = {OF: handed(3, mark).left[OF]._replace(behind=behind)}
+    standing = StandingWindows.of(windows(window(8)), 1, "e")
+    standing.left = left
+    assert {*map(boundary_of, (mark, behind))} < {*standing.to_go_on_from(OF, standing.boundaries(OF, 0))}
 
 
 def test_an_order_that_goes_on_from_what_does_not_stand_is_given_up() -> None:

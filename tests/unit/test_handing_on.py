@@ -16,6 +16,7 @@ from test_hourly_runs import facts_of, make_what_one_run_makes, went_on
 from worker_runs import WorkerRuns
 
 from pipelines.stages import handing_on, spilled_facts, stretches
+from pipelines.stages.carried import FEW_ROWS, MOST_ROWS, SHARE, most_rows
 from pipelines.stages.handing_on import horizon_of, long_ones
 from pipelines.warehouse import later
 from replay.evidence import steady_times
@@ -89,12 +90,22 @@ def mark(minutes: float) -> Alone:
 
 def test_what_is_handed_on_ends_where_few_requests_are_left_to_carry_along() -> None:
     marks = {("t", 0): mark(4), ("u", 0): mark(5)}
-    assert horizon_of(COUNTED, marks, 6_000) == 4 * later.MINUTE_US  # the first minute is not yet steady
-    assert horizon_of(COUNTED, marks, 20_000) == 5 * later.MINUTE_US
+
+    def latest(most: int, marks: dict[tuple[str, int], Alone] = marks, facts: int = 0) -> int | None:
+        return horizon_of(COUNTED, marks, FEW_ROWS - most, facts)
+
+    assert latest(6_000) == 4 * later.MINUTE_US  # the first minute is not yet steady
+    assert latest(20_000) == 5 * later.MINUTE_US
     halfway = {("t", 0): mark(3.5), ("u", 0): mark(5)}  # it ends within a minute
-    assert horizon_of(COUNTED, halfway, 6_000) == round(3.5 * later.MINUTE_US)
-    assert horizon_of(COUNTED, marks, 1_000) is None
-    assert horizon_of(COUNTED, {("u", 0): mark(5)}, 1_000_000) is None
+    assert latest(6_000, halfway) == round(3.5 * later.MINUTE_US)
+    assert latest(1_000) is None
+    assert latest(1_000, facts=(FEW_ROWS + 5_000) * SHARE) is not None  # what was handed on stands for so many
+    assert latest(FEW_ROWS, {("u", 0): mark(5)}) is None
+
+
+def test_more_rows_are_carried_along_as_there_are_more_facts_but_not_ever_more() -> None:
+    assert most_rows(1_000) == most_rows(SHARE * FEW_ROWS) == FEW_ROWS
+    assert most_rows(40_000_000_000) == MOST_ROWS > most_rows(SHARE * FEW_ROWS + SHARE) == FEW_ROWS + 1
 
 
 def test_of_the_shortest_partitions_nothing_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from hourly_runs import BUCKETS
 
 from pipelines.overview.cluster import overview_of
 from pipelines.spark.buckets import bucket_of, divided
-from pipelines.stages.carried import TOLD, Carried, as_bytes, is_before
+from pipelines.stages.carried import TOLD, Carried, is_before
 from pipelines.stages.handing_on import are_rising, handed_on
 from pipelines.stages.order import by_session, in_sessions, order_partitions, rebuilding, streams_of
 from pipelines.stages.order_marks import ALONE, ALONE_SCHEMA, alone_of
@@ -86,7 +86,7 @@ class WorkerRuns(CarryingRuns):
             for name, rows in order_partitions(mine, ToldOfCluster(cluster), standing):
                 made[name].append(rows)
         alone = alone_of(pa.concat_tables([ALONE_SCHEMA.empty_table(), *made.pop(ALONE, [])]))
-        handed = handed_on(before, later, cluster, alone, stated)
-        self.carried = None if handed is None else as_bytes(handed)
+        found = {**made, EVENT_WINDOWS.name: [stands.slice(0, 0), *made[EVENT_WINDOWS.name]]}
+        self.hand_on(handed_on(before, later, cluster, alone, stated), found)
         self.read.append(len(some))
-        return {EVENT_WINDOWS.name: [stands.slice(0, 0)], **made}
+        return found
