@@ -9,16 +9,17 @@ payloads, so it cannot see that a client's retry wrote the same record again els
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from replay.arrays.columns import LONG_RUN, in_full, in_short
+from replay.arrays.columns import in_full
 from replay.engine.codes import ACK, APPEND, CONSUMER_READ
 from replay.evidence.tenures import micros
+from replay.losses.append_stretches import packed, stretch_of
 from replay.losses.slots import Slots, add_spans, common, overlap, spans_of
 from replay.losses.story import source_of
 from replay.protocol.state import NONE, State
@@ -26,16 +27,13 @@ from replay.protocol.state import NONE, State
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from replay.arrays.ints import Flags, Ints
+    from replay.arrays.ints import Flags
     from replay.engine.events import EventBatch, Events
+    from replay.losses.append_stretches import AppendStretch
     from replay.losses.story import Row
 
 BATCHES_KEPT = 200_000  # at least so many batches that every replica has are kept
-WRITTEN = (
-    "kind", "seq", "ts", "broker_id", "leader_epoch", "base_offset", "next_offset", "next_offset_evidence", "duplicate",
-    "source_file", "source_line", "acks", "error_code", "client_id", "unconfirmed", "evidence", "is_control",
-    "transaction",
-)  # fmt: skip
+BATCHES_PACKED = 20_000  # that are compressed together; so many that are younger are not
 READ = ("seq", "leader_epoch", "fetch_offset", "next_offset", "client_id")
 
 
@@ -80,34 +78,6 @@ class Log:
     fetched: dict[int, int] = field(default_factory=dict)  # other replica -> LEO as this leader last knew it
 
 
-@dataclass(slots=True)
-class AppendStretch:
-    """Appends and answers between two decisions of the controller, unprocessed because few are ever asked for."""
-
-    rows: pa.Table  # `WRITTEN` of `append` and `ack` events; texts `in_short`, unless few
-    held: dict[int, list[Slots]]  # broker that answered a retry -> what it certainly holds of older epochs
-    appends: int
-    end: int  # offset after the last append
-    epoch: Ints
-    base: Ints
-    next: Ints
-    is_append: Flags
-    epochs: set[int]  # the epochs that occur in it
-    retried: bool  # whether any answer is one to a retry, possibly of a batch of an older epoch
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Be written with texts in full: in short, each stretch would bring all words of the batch that it is of."""
-        others = (getattr(self, one.name) for one in fields(self) if one.name != "rows")
-        return stretch_again, (in_full(self.rows), *others)
-
-    def among(self, slots: list[Slots]) -> Flags:
-        """Which appends overlap the slots."""
-        out = np.zeros(len(self.base), bool)
-        for one in slots:
-            out |= (self.epoch == one.epoch) & (self.base < one.end) & (self.next > one.first)
-        return out & self.is_append
-
-
 def is_written(batch: EventBatch) -> Flags:
     """Which events are appends or answers to them."""
     kinds = batch.events.kinds
@@ -119,32 +89,6 @@ def is_read(batch: EventBatch) -> Flags:
     """Which events are consumers' reads that succeeded."""
     found: Flags = (batch.events.kinds == CONSUMER_READ) & (batch.events.numbers("error_code") == 0)
     return found
-
-
-def stretch_of(written: Events, held: dict[int, list[Slots]]) -> AppendStretch:
-    """`append` and `ack` events as a stretch."""
-    epoch, base, following = (written.numbers(n, NONE) for n in ("leader_epoch", "base_offset", "next_offset"))
-    is_append = written.kinds == APPEND
-    end = int(following[is_append].max()) if is_append.any() else 0
-    retried = bool((written.numbers("duplicate") > 0).any())
-    epochs = set(np.unique(epoch).tolist())
-    rows = written.batch.once(batch_in_short).slice(written.first, len(written))
-    return AppendStretch(rows, held, int(is_append.sum()), end, epoch, base, following, is_append, epochs, retried)
-
-
-def stretch_again(rows: pa.Table, *others: Any) -> AppendStretch:  # noqa: ANN401 - of any field
-    """Return a stretch as a state has it, whose rows have their texts in full."""
-    return AppendStretch(many_in_short(rows), *others)
-
-
-def batch_in_short(batch: EventBatch) -> pa.Table:
-    """All events of a batch, with their texts `in_short` if they are many."""
-    return many_in_short(batch.table)
-
-
-def many_in_short(rows: pa.Table) -> pa.Table:
-    """Rows with their texts `in_short`, if they are many."""
-    return in_short(rows) if len(rows) >= LONG_RUN else rows
 
 
 @dataclass(slots=True)
@@ -164,6 +108,7 @@ class Ledger:
             told = (written.kinds == APPEND) & written.known("source_line") & (written.numbers("is_control") == 0)
             self.produced = self.produced or bool(told.any())
             self.stretches.append(stretch_of(written, held))
+            self.pack()
         if len(read):
             self.consumed = True
             self.take_reads(read)
@@ -178,16 +123,37 @@ class Ledger:
             spans = self.reads.setdefault((reader_epoch, intern(clients[client])), [])
             add_spans(spans, first[mine], end[mine])
 
+    def pack(self) -> None:
+        """Compress the oldest stretches: a replica may be away for days, and until then none of them is dropped."""
+        loose = [one for one in self.stretches if one.is_loose]
+        if sum(one.appends for one in loose) < 2 * BATCHES_PACKED:
+            return
+        held = next((one.held for one in loose if one.retried), None)
+        count, appends = 0, 0
+        for one in loose:
+            if appends >= BATCHES_PACKED or (one.retried and one.held != held):
+                break
+            count, appends = count + 1, appends + one.appends
+        first = len(self.stretches) - len(loose)
+        self.stretches[first : first + count] = [packed(loose[:count])]
+
     def look_at(self, slots: list[Slots]) -> None:
         """Add the batches among the slots, and the answers to them, to `batches`."""
+        if not slots:
+            return
         epochs = {one.epoch for one in slots}
+        first, end = min(one.first for one in slots), max(one.end for one in slots)
         stretches = [one for one in self.stretches if one.retried or not one.epochs.isdisjoint(epochs)]
-        found = [stretch.among(slots) for stretch in stretches]
-        asked = [stretch.base[mine] for stretch, mine in zip(stretches, found, strict=True)]
+        # Each is opened by itself, since all of them may not fit into memory.
+        told = (one.opened() for one in stretches if one.bases[0] < end and one.end > first)
+        asked = [one.base[one.among(slots)] for one in told]
         bases = np.unique(np.concatenate(asked)) if asked else np.zeros(0, np.int64)
-        for stretch, mine in zip(stretches, found, strict=True):
-            wanted = mine | (~stretch.is_append & np.isin(stretch.base, bases))
-            for row in in_full(stretch.rows.filter(pa.array(wanted))).to_pylist() if wanted.any() else ():
+        for stretch in stretches if len(bases) else ():
+            if stretch.bases[0] > bases[-1] or stretch.bases[1] < bases[0]:
+                continue
+            one = stretch.opened()
+            wanted = one.among(slots) | (~one.is_append & np.isin(one.base, bases))
+            for row in in_full(one.rows.filter(pa.array(wanted))).to_pylist() if wanted.any() else ():
                 if row["kind"] == "append":
                     self.append(row)
                 else:

@@ -21,10 +21,11 @@ from replay.engine.kernel import fold
 from replay.engine.moves import new_moves
 from replay.engine.purgatory import N_COMMIT, N_OPEN, N_ROUND, new_purgatory, release_all, with_room
 from replay.evidence.rows import INTERNAL_TOPICS
+from replay.losses.append_stretches import WRITTEN
 from replay.losses.doubts import Doubts
 from replay.losses.findings import Finding, Heir
 from replay.losses.incident_rows import incident
-from replay.losses.loss_ledger import READ, WRITTEN, Ledger, Log, floor_of, is_read, is_written, log_of
+from replay.losses.loss_ledger import READ, Ledger, Log, floor_of, is_read, is_written, log_of
 from replay.losses.shown_epochs import ShownEpochs
 from replay.losses.slots import Slots, doubtful, is_doubtful, known_from, lost_slots, spans_of, without
 from replay.losses.story import KINDS as STORY_KINDS

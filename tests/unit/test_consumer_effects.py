@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from facts_builder import History, at
 from histories_of_losses import COMMITTED, acks_one_failure, alone, replicated, tail, taken_over_from
 from without_spark import tables_of
 
-from replay.tables.consumer_effects import ReadRun
+from replay.tables import consumer_effects
+from replay.tables.consumer_effects import ReadRun, Reads
 
 OUT_OF_RANGE = 1
 DEBUG_CONSUMER = -2  # replica id with which kafka-replica-verification fetches
@@ -175,9 +177,23 @@ def test_the_leader_of_an_older_epoch_is_no_follower() -> None:
     assert all(row["effect"] != "read_from_follower" for row in effects(history))
 
 
-def test_of_very_many_reads_the_times_are_kept_of_what_may_still_be_lost() -> None:
-    run = ReadRun(0, 40, ends=[10, 20, 30, 40], times=[110, 120, 130, 140], seqs=[1, 2, 3, 4])
-    run.prune(20)
-    assert run.ends == [20, 30, 40]
-    assert run.reads_of(5, 15) == []
+@pytest.mark.parametrize("together", [1, 2, 3, 10])
+def test_of_very_many_reads_the_times_are_kept_of_what_may_still_be_lost(
+    monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    monkeypatch.setattr(consumer_effects, "READS_TOGETHER", together)
+    run = ReadRun(0, 0)
+    ends = np.arange(10, 70, 10)
+    for some in (slice(0, 1), slice(1, 4), slice(4, 6)):
+        count = len(ends[some])
+        same = np.zeros(count, np.int64)
+        run.extend(Reads(ends[some] // 10, ends[some] + 100, *[same] * 4, ends[some], np.ones(count, bool)))
+    assert (run.end, run.count) == (60, 6)
     assert run.reads_of(20, 31) == [(3, 130), (4, 140)]
+    run.prune(5)
+    assert (run.count, run.known_from) == (6, 0)
+    for floor, count, known_from in ((20, 5, 10), (29, 5, 10), (50, 2, 40), (90, 1, 50)):
+        run.prune(floor)
+        assert (run.count, run.known_from) == (count, known_from)
+        assert run.reads_of(known_from - 5, 15) == []
+    assert run.reads_of(50, 60) == [(6, 160)]
