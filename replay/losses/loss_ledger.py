@@ -19,7 +19,7 @@ import pyarrow as pa
 from replay.arrays.columns import in_full
 from replay.engine.codes import ACK, APPEND, CONSUMER_READ
 from replay.evidence.tenures import micros
-from replay.losses.append_stretches import packed, stretch_of
+from replay.losses.append_stretches import WRITTEN, packed, stretch_of
 from replay.losses.slots import Slots, add_spans, common, overlap, spans_of
 from replay.losses.story import source_of
 from replay.protocol.state import NONE, State
@@ -89,6 +89,11 @@ def is_read(batch: EventBatch) -> Flags:
     """Which events are consumers' reads that succeeded."""
     found: Flags = (batch.events.kinds == CONSUMER_READ) & (batch.events.numbers("error_code") == 0)
     return found
+
+
+def written_and_read(events: Events) -> tuple[Events, Events]:
+    """Those events that a ledger takes, appends and answers apart from reads, with the columns that it needs."""
+    return events.among(is_written, WRITTEN), events.among(is_read, READ)
 
 
 @dataclass(slots=True)

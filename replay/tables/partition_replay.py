@@ -21,11 +21,10 @@ from replay.engine.kernel import fold
 from replay.engine.moves import new_moves
 from replay.engine.purgatory import N_COMMIT, N_OPEN, N_ROUND, new_purgatory, release_all, with_room
 from replay.evidence.rows import INTERNAL_TOPICS
-from replay.losses.append_stretches import WRITTEN
 from replay.losses.doubts import Doubts
 from replay.losses.findings import Finding, Heir
 from replay.losses.incident_rows import incident
-from replay.losses.loss_ledger import READ, Ledger, Log, floor_of, is_read, is_written, log_of
+from replay.losses.loss_ledger import Ledger, Log, floor_of, log_of, written_and_read
 from replay.losses.shown_epochs import ShownEpochs
 from replay.losses.slots import Slots, doubtful, is_doubtful, known_from, lost_slots, spans_of, without
 from replay.losses.story import KINDS as STORY_KINDS
@@ -215,7 +214,7 @@ class PartitionReplay:
 
     def note(self, events: Events) -> None:
         """Keep what is needed to account for a loss: appends, answers and reads."""
-        written, read = events.among(is_written, WRITTEN), events.among(is_read, READ)
+        written, read = written_and_read(events)
         if not len(written) and not len(read):
             return
         answered = written.kinds == c.ACK
