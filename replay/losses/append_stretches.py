@@ -83,15 +83,15 @@ class AppendStretch:
 
 def stretch_of(written: Events, held: dict[int, list[Slots]]) -> AppendStretch:
     """`append` and `ack` events as a stretch."""
-    rows = written.batch.once(batch_in_short).slice(written.first, len(written))
-    return stretch_with(rows, held, retried=bool((written.numbers("duplicate") > 0).any()))
+    return stretch_with(written.batch.once(batch_in_short).slice(written.first, len(written)), held)
 
 
-def stretch_with(rows: pa.Table, held: dict[int, list[Slots]], *, retried: bool) -> AppendStretch:
+def stretch_with(rows: pa.Table, held: dict[int, list[Slots]]) -> AppendStretch:
     """The stretch of some rows."""
     told = Told.of(rows)
     end = int(told.next[told.is_append].max(initial=0))
     bases = int(told.base.min()), int(told.base.max())
+    retried = bool(numbers(rows["duplicate"]).any())
     return AppendStretch(rows, held, int(told.is_append.sum()), end, bases, {*np.unique(told.epoch).tolist()}, retried)
 
 
@@ -107,8 +107,7 @@ def packed(stretches: Sequence[AppendStretch]) -> AppendStretch:
     with pa.ipc.new_stream(out, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
         stream.write_table(rows)
     held = next((one.held for one in stretches if one.retried), {})
-    whole = stretch_with(rows, held, retried=any(one.retried for one in stretches))
-    return replace(whole, rows=out.getvalue().to_pybytes())
+    return replace(stretch_with(rows, held), rows=out.getvalue().to_pybytes())
 
 
 def batch_in_short(batch: EventBatch) -> pa.Table:

@@ -70,7 +70,7 @@ def test_retries_are_compressed_together_only_if_the_same_log_answered_them(monk
     stretches = stretches_of(monkeypatch)
     (retry,) = (one for one in stretches if one.retried)
     plain = next(one for one in stretches if one.appends)
-    other = stretch_with(retry.rows, {2: []}, retried=True)
+    other = stretch_with(retry.rows, {2: []})
     monkeypatch.setattr(loss_ledger, "BATCHES_PACKED", plain.appends + retry.appends + 1)
     ledger = Ledger(stretches=[plain, retry, plain, other, plain, plain, plain])
     ledger.pack()
