@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 import duckdb
 from made_shape import Shape
 from measure import side_by_side
-from start_cases import ROOT, run
+from start_cases import ROOT, submitted
 from workbench import ID, Line
 
 import tidemark
@@ -33,20 +32,10 @@ def case_commit(bench: Bench, events: int) -> list[Line]:
     """`run` with a new warehouse as a command of its own, by the code here and by `--commit`'s."""
     folder = bench.recording(Shape(events=events // 2, partitions=60, elections=1))
 
-    def whole(root: Path, name: str) -> None:
-        place = str(bench.fresh(name))
-        submit = [
-            f"{os.environ['SPARK_HOME']}/bin/spark-submit",
-            "--properties-file",
-            f"{root}/conf/spark-defaults.conf",
-        ]
-        job = [*submit, f"{root}/jobs/run.py", "--recording", str(folder), "--recording-id", ID, "--warehouse", place]
-        run(job, root, SPARK_CONF_DIR=f"{root}/conf")
-
     with checked_out(bench.commit, bench.fresh("commit")) as tree:
         contenders = {
-            OURS: lambda: whole(ROOT, "commit-ours"),
-            bench.commit: lambda: whole(tree, "commit-theirs"),
+            OURS: lambda: submitted(folder, bench.fresh("commit-ours")),
+            bench.commit: lambda: submitted(folder, bench.fresh("commit-theirs"), tree),
         }
         costs = side_by_side(contenders, bench.rounds)
     differing = differences(str(bench.place / "commit-ours"), str(bench.place / "commit-theirs"))

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from made_history import History
 from made_shape import Shape
 from measure import Cost, median
-from workbench import Line
+from workbench import ID, Line
 
 if TYPE_CHECKING:
     from workbench import Bench
@@ -34,6 +34,13 @@ def run(command: list[str], root: Path = ROOT, **changed: str) -> Cost:
     after = os.times()
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
     return Cost(after.elapsed - before.elapsed, 0, cpu, 0, 0)
+
+
+def submitted(folder: Path, warehouse: Path, root: Path = ROOT, *flags: str) -> Cost:
+    """`run` on a recording as a `spark-submit` of its own, as a scheduler starts it, with the code that lies there."""
+    submit = [f"{os.environ['SPARK_HOME']}/bin/spark-submit", "--properties-file", f"{root}/conf/spark-defaults.conf"]
+    told = ["--recording", str(folder), "--recording-id", ID, "--warehouse", str(warehouse), *flags]
+    return run([*submit, f"{root}/jobs/run.py", *told], root, SPARK_CONF_DIR=f"{root}/conf")
 
 
 def demo(warehouse: str, rules: str) -> Cost:
