@@ -61,7 +61,10 @@ def gaps_in(requests: pa.Table, shared: pa.Table) -> pa.Table:
 
 
 def host_gaps(requests: pa.Table) -> pa.Table:
-    """Requests of one client on one host (`REQUEST_SCHEMA`), some twice -> its gaps and ends (`GAP_SCHEMA`)."""
+    """Requests of one client on one host (`REQUEST_SCHEMA`), some twice -> its gaps and ends (`GAP_SCHEMA`).
+
+    Of a client whose numbers prove nothing only the ends are told: it has a gap behind nearly each of its fetches.
+    """
     broker, number, taken, *traits = (numbers(requests[name]) for name in REQUEST_SCHEMA.names[2:])
     number = counted_on(number, int(number.max()))
     connection = requests["connection"].combine_chunks()
@@ -77,9 +80,12 @@ def host_gaps(requests: pa.Table) -> pa.Table:
         number[last],
         *(np.logical_or.reduceat(trait[order] > 0, first) for trait in traits),
     )
-    gaps = gaps_between(number, taken, np.repeat(np.arange(len(first)), last - first + 1), len(number))
     begun, ended = (of_all.reduceat(taken, first) for of_all in (np.minimum, np.maximum))
-    return pa.concat_tables([gap_rows(gaps, connections), end_rows(connections, Used(begun, ended, taken[last]))])
+    ends = end_rows(connections, Used(begun, ended, taken[last]))
+    if connections.are_mute:
+        return ends
+    gaps = gaps_between(number, taken, np.repeat(np.arange(len(first)), last - first + 1), len(number))
+    return pa.concat_tables([gap_rows(gaps, connections), ends])
 
 
 def counted_on(number: Ints, greatest: int) -> Ints:
@@ -102,6 +108,11 @@ class Connections(NamedTuple):
     replicates: Flags
     appends: Flags
     unkept: Flags
+
+    @property
+    def are_mute(self) -> bool:
+        """Whether their numbers prove nothing: the client fetches, and a filtered log keeps nothing else of it."""
+        return bool(self.fetches.any()) and not (self.replicates | self.appends | self.unkept).any()
 
     def are_complete(self) -> Flags:
         """Whether a number that is missing on each must have had a line, even if the log is filtered."""

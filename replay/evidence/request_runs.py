@@ -1,8 +1,10 @@
 """Requests of clients in pieces, looked through for gaps one piece after the other.
 
 A client of which a log has all numbers on every connection has no gap, and to see that, few rows of a piece of its
-requests are enough: the runs of numbers that follow each other. Only of other clients all requests are needed at once,
-since a number that is missing on one connection may have been sent on another (`client_gaps`).
+requests are enough: the runs of numbers that follow each other. Of a client whose numbers prove nothing, as a
+consumer's in a filtered log, only the ends of its connections are told, so a run is all that a piece has of one of
+them. Only of other clients all requests are needed at once, since a number that is missing on one connection may have
+been sent on another (`client_gaps`).
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.arrays.columns import differing, numbers
-from replay.evidence.client_gaps import GAP_SCHEMA, gaps_in, next_begun
-from replay.evidence.client_requests import NAME, PLACE_SCHEMA, by_client
+from replay.evidence.client_gaps import FAR, GAP_SCHEMA, gaps_in, next_begun
+from replay.evidence.client_requests import NAME, PLACE_SCHEMA, REQUEST_SCHEMA, by_client
 from schemas.model import BOOL, INT32, INT64, STRING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from replay.arrays.ints import Ints
 
 RUN_SCHEMA: Final = pa.schema(
     [
@@ -33,7 +37,9 @@ RUN_SCHEMA: Final = pa.schema(
         pa.field("last_us", INT64),  # when the last was taken up,
         pa.field("begun_us", INT64),  # and when the earliest
         pa.field("ended_us", INT64),  # and the latest of all
-        pa.field("fetches", BOOL),  # whether any of them does
+        pa.field("fetches", BOOL),  # whether any of them does,
+        pa.field("tells", BOOL),  # and whether any is such that numbers of its client prove something
+        pa.field("is_whole", BOOL),  # whether all numbers from the first to the last are there
     ]
 )
 
@@ -60,16 +66,22 @@ def gaps_in_pieces(pieces: Callable[[], Iterable[pa.Table]], shared: pa.Table) -
 
 
 def runs_of(requests: pa.Table) -> pa.Table:
-    """Requests of one client on one host (`REQUEST_SCHEMA`) -> the runs of numbers that follow each other."""
+    """Requests of one client on one host (`REQUEST_SCHEMA`) -> the runs of numbers that follow each other.
+
+    If these requests prove nothing, perhaps no other does: then all of a connection are one run.
+    """
     connection = requests["connection"].combine_chunks()
-    broker, number, taken, fetches = (
-        numbers(requests[name]) for name in ("broker_id", "correlation_id", "taken_us", "fetches")
-    )
+    broker, number, taken, fetches, *kinds = (numbers(requests[name]) for name in REQUEST_SCHEMA.names[2:])
+    tells = np.maximum.reduce(kinds)
     name = numbers(connection.indices)
     order = np.lexsort((taken, number, name, broker))
-    broker, name, number, taken, fetches = (column[order] for column in (broker, name, number, taken, fetches))
+    broker, name, number, taken, fetches, tells = (
+        column[order] for column in (broker, name, number, taken, fetches, tells)
+    )
     begins = differing(broker, name)
-    begins[1:] |= np.diff(number) > 1
+    is_whole = not are_mute(fetches, tells)
+    if is_whole:
+        begins[1:] |= np.diff(number) > 1
     first = np.flatnonzero(begins)
     last = np.append(first[1:], len(number)) - 1
     columns = {
@@ -82,14 +94,22 @@ def runs_of(requests: pa.Table) -> pa.Table:
         "begun_us": np.minimum.reduceat(taken, first),
         "ended_us": np.maximum.reduceat(taken, first),
         "fetches": np.maximum.reduceat(fetches, first) > 0,
+        "tells": np.maximum.reduceat(tells, first) > 0,
+        "is_whole": np.full(len(first), is_whole),
     }
     return pa.table(columns, schema=RUN_SCHEMA)
 
 
-def ends_of_runs(runs: pa.Table) -> pa.Table | None:
-    """Runs of one client on one host -> the ends of its connections (`GAP_SCHEMA`); None: numbers are left out on one.
+def are_mute(fetches: Ints, tells: Ints) -> bool:
+    """Whether a client's numbers prove nothing (`Connections.are_mute`), by what its requests or runs do."""
+    return bool(fetches.any()) and not tells.any()
 
-    Runs of several pieces may lie in each other.
+
+def ends_of_runs(runs: pa.Table) -> pa.Table | None:
+    """Runs of one client on one host -> the ends of its connections (`GAP_SCHEMA`).
+
+    Runs of several pieces may lie in each other. None: all of its requests have to be looked at, since numbers are left
+    out on a connection, or may be, and prove something, or since the client began to count anew.
     """
     connection = runs["connection"].combine_chunks()
     place = numbers(connection.indices)
@@ -97,10 +117,13 @@ def ends_of_runs(runs: pa.Table) -> pa.Table | None:
     order = np.lexsort((last_us, last, first, place, broker))
     place, broker, first, last, last_us = (column[order] for column in (place, broker, first, last, last_us))
     begins = np.flatnonzero(differing(broker, place))
+    of_mute = are_mute(*(numbers(runs[name]) for name in ("fetches", "tells")))
+    if (first < -FAR).any() if of_mute else not pc.all(runs["is_whole"]).as_py():
+        return None
     told: dict[str, list[int]] = {"correlation_id": [], "since_us": []}
     for begin, end in pairwise([*begins.tolist(), len(order)]):
         reached = np.maximum.accumulate(last[begin:end])
-        if (first[begin + 1 : end] > reached[:-1] + 1).any():
+        if not of_mute and (first[begin + 1 : end] > reached[:-1] + 1).any():
             return None
         told["correlation_id"].append(int(reached[-1]))
         told["since_us"].append(int(last_us[begin:end][last[begin:end] == reached[-1]].max()))
