@@ -19,7 +19,7 @@ from pipelines.intake.attribution import clusters_of
 from pipelines.intake.ledger import GONE, counts_of
 from pipelines.spark.staging import as_frame
 from pipelines.stages import ingest
-from pipelines.stages.news import Times, news_since
+from pipelines.stages.news import UNKNOWN, News, Times, news_since
 from pipelines.stages.validation import Validation
 from pipelines.warehouse.commit_point import complete_runs
 from pipelines.warehouse.file_ledger import entries_of, write_entries
@@ -49,8 +49,7 @@ class BroughtIn:
     every: list[dict[str, Any]]  # and of all that are in the folder
     is_nothing_new: bool
     are_files_as_before: bool = False  # also their names and places
-    since_us: int | None = None  # no fact of before that moment is new, changed or gone; None: not known
-    news: int | None = None  # facts that were read, without those that a grown file had before; None: many
+    news: News = UNKNOWN  # without the facts that a grown file had before
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +107,8 @@ def bring_in(
         if any(one["rejected"] for one in parsed.inputs) or not warehouse.is_empty("rejected_lines", recording_id):
             warehouse.replace("rejected_lines", rejected, recording_id)
     write_entries(warehouse, recording_id, known, entries)
-    news = len(parsed.facts) if isinstance(parsed.facts, pa.Table) else None
-    return BroughtIn(parsed.inputs, parsed.every, is_nothing_new=False, since_us=since_us, news=news)
+    news = News(len(parsed.facts) if isinstance(parsed.facts, pa.Table) else None, since_us)
+    return BroughtIn(parsed.inputs, parsed.every, is_nothing_new=False, news=news)
 
 
 def _of_run(rejected: Rows, recording_id: str, run_id: str) -> Rows:

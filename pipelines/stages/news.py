@@ -2,16 +2,23 @@
 
 A log that grew states its last moment anew, because lines of that moment may have come since. In a log that seldom has
 a line that was days ago; if it says what it said, it is no news.
+
+What a run has read that did not come to its end, the next run finds in the ledger of files, and does not read again. So
+that run asks Delta's log which files of facts came and went, and looks for the difference in these.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from pipelines.stages.questions import asked_here
+from pipelines.warehouse.came_and_went import change_of
 from pipelines.warehouse.exchange import given_facts
 from pipelines.warehouse.spans import HOUR_US, spans_of
 from replay.arrays.digests import row_hashes
@@ -25,12 +32,59 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from pipelines.expectations.database import Local
     from pipelines.spark.staging import Rows
     from pipelines.stages.ingest import Parsed
     from pipelines.warehouse.delta_io import Warehouse
     from pipelines.warehouse.spans import Span
 
 MOST: Final = 5_000  # facts that are stated again and are compared with what stands
+MOST_BYTES: Final = 256 << 20  # of files that came and went: some ten million facts, for some ten seconds
+# One row: how many facts came or went, when the first of them is from, and whether some have no time.
+DIFFERING: Final = f"""
+    SELECT count(*) AS facts, unix_micros(min(ts)) AS since_us, coalesce(bool_or(is_without), false) AS some_without
+    FROM (
+      SELECT any_value(ts) AS ts, any_value(is_without) AS is_without
+      FROM (
+        SELECT hash(fact) AS hashed, ts, ts IS NULL AND NOT ({OF_THE_END.sql}) AS is_without, 1 AS many
+        FROM {{came}} AS fact
+        UNION ALL
+        SELECT hash(fact), ts, ts IS NULL AND NOT ({OF_THE_END.sql}), -1 FROM {{went}} AS fact)
+      GROUP BY hashed HAVING sum(many) <> 0)"""
+
+
+class News(NamedTuple):
+    """What of the facts is new to an order."""
+
+    facts: int | None = None  # how many are; None: many, or it is not known
+    since_us: int | None = None  # no fact of before that moment is new, changed or gone; None: not known
+    are_of_all: bool = False  # whether they are of all runs since the last order that handed something on, not of one
+
+    @classmethod
+    def since_handed_on(cls, warehouse: Warehouse, recording_id: str) -> News:
+        """Return what differs from the facts of which the last order has handed something on, whoever wrote it.
+
+        Nothing is known where no order has, where more files came and went than are worth it, or where these are only
+        for Spark to read.
+        """
+        versions = warehouse.arrow(ORDER_STATES.name, recording_id, ["facts_version"])["facts_version"].to_pylist()
+        files = warehouse.table_files([FACTS.name], recording_id).get(FACTS.name)
+        change = change_of(files, versions[0]) if files is not None and len(versions) == 1 else None
+        if change is None or change.new.size_bytes + change.gone.size_bytes > MOST_BYTES:
+            return UNKNOWN
+        with suppress(duckdb.OutOfMemoryException):
+            return cls.between(change.new, change.gone)
+        return UNKNOWN
+
+    @classmethod
+    def between(cls, came: Local, went: Local) -> News:
+        """Return what differs between facts that came and facts that went; those that are the same are no news."""
+        (found,) = asked_here(DIFFERING, {"came": came, "went": went}).to_pylist()
+        since_us = NEVER if found["since_us"] is None else found["since_us"]
+        return cls(found["facts"], None if found["some_without"] else since_us, are_of_all=True)
+
+
+UNKNOWN: Final = News()
 
 
 class Times(NamedTuple):

@@ -26,6 +26,7 @@ from pipelines.stages.carried import MARK_COLUMNS, TOLD, Carried, Carrying, as_b
 from pipelines.stages.compiling import compile_order
 from pipelines.stages.event_streams import EventStreams, begins_of, write_states
 from pipelines.stages.handing_on import ROWS, are_rising, handed_on
+from pipelines.stages.news import UNKNOWN, News
 from pipelines.stages.order_marks import ALONE, ALONE_SCHEMA, alone_of
 from pipelines.stages.partition_order import CHANGE_SCHEMA, CHANGES
 from pipelines.warehouse.changes import ALL_US, KEY, PLACE_KEY, Changes, among, as_map, behind, numbers_in
@@ -83,8 +84,7 @@ class Renewal:
     staging: str
     settings: Mapping[str, Any]
     full: bool = False  # whether everything is made anew, whatever stands
-    news: int | None = None  # facts that were read now; None: not known
-    since_us: int | None = None  # when the first news is from; None: not known, or anything may be
+    news: News = UNKNOWN
     say: Callable[[str], object] = lambda _: None  # is told in a sentence what made the run longer
 
     def read(self, table_name: str) -> DataFrame:
@@ -102,25 +102,26 @@ class Renewal:
 
     def is_overtaken(self, horizon: datetime) -> bool:
         """Whether there is news from before what was handed on at a moment."""
-        return self.since_us is None or micros(horizon) > self.since_us
+        return self.news.since_us is None or micros(horizon) > self.news.since_us
 
     def carried(self) -> Carried | None:
         """Return what the order before has handed on, if it holds.
 
-        It is of the facts as that run has left them, so nobody else may have written any since.
+        It is of the facts as that run has left them: nobody else may have written any since, or the news are of all.
         """
-        if self.since_us is None or self.is_anew:
+        if self.news.since_us is None or self.is_anew:
             return None
         rows = self.arrow(ORDER_STATES.name).to_pylist()
         if len(rows) != 1 or rows[0]["engine"] != engine_version() or self.is_overtaken(rows[0]["horizon"]):
             return None
         known = self.recording_id, rows[0]["facts_version"], self.warehouse.run_id
-        return from_bytes(rows[0]["state"]) if self.warehouse.is_left_alone("facts", *known) else None
+        is_known = self.news.are_of_all or self.warehouse.is_left_alone("facts", *known)
+        return from_bytes(rows[0]["state"]) if is_known else None
 
     @property
     def has_few_news(self) -> bool:
         """Whether so few facts were read now that the driver works on them itself."""
-        return self.news is not None and self.news <= driver_facts(self.settings)
+        return self.news.facts is not None and self.news.facts <= driver_facts(self.settings)
 
     def facts_here(self) -> pa.Table | None:
         """Return the facts in the driver's memory; None: they are too many.

@@ -30,6 +30,7 @@ from pipelines.spark.session import VERSION
 from pipelines.spark.termination import TERMINATION
 from pipelines.stages import bringing_in, compiling, incident_page, incident_reports, report, tending
 from pipelines.stages.event_streams import EventStreams
+from pipelines.stages.news import UNKNOWN, News
 from pipelines.stages.renewal import Renewal
 from pipelines.stages.thinning import Retention
 from pipelines.stages.watch import Watch
@@ -266,7 +267,8 @@ def _ingest(run: Run) -> None:
     if run.will_validate:  # meanwhile: it takes seconds
         Thread(target=import_module, args=("pipelines.stages.validate",), daemon=True).start()
     with run.step("order"):
-        renewal = renewal_of(run) if run.unfinished else renewal_of(run, found.news, found.since_us)
+        news = News.since_handed_on(run.warehouse, run.recording_id) if run.unfinished else found.news
+        renewal = renewal_of(run, news)
         seen, rows, carried = renewal.look()
         run.ordered = renewal.order(seen, rows, carried)
         run.warehouse.replace("coverage", seen.coverage.table(run.recording_id), run.recording_id)
@@ -292,13 +294,11 @@ def _replay(run: Run) -> None:
         metrics.renew(run.warehouse, run.recording_id, goes_on=run.goes_on)
 
 
-def renewal_of(run: Run, news: int | None = None, since_us: int | None = None) -> Renewal:
-    """Return what writes the run's events and replayed rows; `news`: how many facts it has read, if that is known."""
+def renewal_of(run: Run, news: News = UNKNOWN) -> Renewal:
+    """Return what writes the run's events and replayed rows; `news`: what is new to it, as far as that is known."""
     staging = run.warehouse.staging_dir(run.recording_id)
     full = bool(run.settings.get("full"))
-    return Renewal(
-        run.spark, run.warehouse, run.recording_id, staging, run.settings, full, news, since_us, run.remarks.append
-    )
+    return Renewal(run.spark, run.warehouse, run.recording_id, staging, run.settings, full, news, run.remarks.append)
 
 
 def _replay_narrowed(run: Run, looked_at: Narrowing) -> None:
@@ -319,7 +319,8 @@ def _validate(run: Run) -> None:
     with run.step("validate"):
         from pipelines.stages import validate  # noqa: PLC0415 - Great Expectations is there only if it is needed
 
-        goes_on = run.goes_on and run.recording is not None
+        # Which rows came and went is read from Delta's log, whichever run wrote them.
+        goes_on = run.recording is not None and not run.settings.get("full")
         run.validation = validate.validate(
             run.spark, run.warehouse, run.recording_id, run.run_id, run.settings, goes_on=goes_on
         )

@@ -86,7 +86,7 @@ def test_news_are_what_is_new_of_logs_that_grow(
     noted, look = [], Renewal.look
 
     def noting(self: Renewal) -> object:
-        noted.append(self.news)
+        noted.append(self.news.facts)
         return look(self)
 
     monkeypatch.setattr(Renewal, "look", noting)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.intake.ledger import Change
-from pipelines.stages.news import Times, news_since, told
+from pipelines.stages.news import News, Times, news_since, told
 from pipelines.warehouse.spans import HOUR_US
 from replay.arrays.ints import NEVER
 from schemas.facts import FACTS
@@ -75,6 +75,30 @@ def test_what_is_stated_again_as_it_stood_is_no_news() -> None:
 )
 def test_what_says_something_else_is_news_from_its_time_on(now: pa.Table) -> None:
     assert since(now) == LONG_AGO
+
+
+def checkpoint(**told: Any) -> pa.Table:
+    """A fact without a time: an offset that a checkpoint states, or where an epoch starts."""
+    row = {**facts(("k", None, 9)).to_pylist()[0], "kind": "checkpoint", **told}
+    return pa.Table.from_pylist([row], STOOD.schema)
+
+
+@pytest.mark.parametrize(
+    ("came", "since_us", "count"),
+    [
+        pytest.param([STOOD], NEVER, 0, id="the same in another file"),
+        pytest.param([STOOD, facts(("c", NOW, 3))], NOW, 1, id="one is new"),
+        pytest.param([STOOD.slice(0, 1)], LONG_AGO, 1, id="one is gone"),
+        pytest.param([facts(("a", LONG_AGO, 1), ("b", NOW, 2))], LONG_AGO, 2, id="one has another time"),
+        pytest.param([STOOD, STOOD.slice(1)], LONG_AGO, 1, id="one stands twice"),
+        pytest.param([STOOD, checkpoint()], NEVER, 1, id="an offset of a checkpoint, which states no time"),
+        pytest.param([STOOD, checkpoint(leader_epoch=3)], None, 1, id="the start of an epoch, which states none"),
+    ],
+)
+def test_news_of_all_runs_are_where_files_that_came_differ_from_those_that_went(
+    came: list[pa.Table], since_us: int | None, count: int
+) -> None:
+    assert News.between(pa.concat_tables(came), STOOD) == News(count, since_us, are_of_all=True)
 
 
 def test_facts_in_files_are_compared_with_those_that_stand(tmp_path: Path) -> None:
