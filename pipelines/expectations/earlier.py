@@ -46,7 +46,7 @@ class Earlier(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """The size of all files that came or went, as they are compressed."""
-        return sum(one.new.size_bytes + one.gone.size_bytes for one in self.changes.values())
+        return sum(one.size_bytes for one in self.changes.values())
 
     @property
     def tables(self) -> dict[str, Local]:

@@ -70,7 +70,7 @@ class News(NamedTuple):
         versions = warehouse.arrow(ORDER_STATES.name, recording_id, ["facts_version"])["facts_version"].to_pylist()
         files = warehouse.table_files([FACTS.name], recording_id).get(FACTS.name)
         change = change_of(files, versions[0]) if files is not None and len(versions) == 1 else None
-        if change is None or change.new.size_bytes + change.gone.size_bytes > MOST_BYTES:
+        if change is None or change.size_bytes > MOST_BYTES:
             return UNKNOWN
         with suppress(duckdb.OutOfMemoryException):
             return cls.between(change.new, change.gone)

@@ -24,6 +24,11 @@ class Change(NamedTuple):
     new: TableFiles
     gone: TableFiles
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of all of them, as they are compressed."""
+        return self.new.size_bytes + self.gone.size_bytes
+
 
 def changes_of(files: Mapping[str, TableFiles], versions: Mapping[str, int]) -> dict[str, Change]:
     """Return by table how a recording's files differ from those of earlier versions, where Delta's log says it."""

@@ -82,10 +82,18 @@ def host_gaps(requests: pa.Table) -> pa.Table:
     )
     begun, ended = (of_all.reduceat(taken, first) for of_all in (np.minimum, np.maximum))
     ends = end_rows(connections, Used(begun, ended, taken[last]))
-    if connections.are_mute:
+    if prove_nothing(connections.fetches, connections.replicates, connections.appends, connections.unkept):
         return ends
     gaps = gaps_between(number, taken, np.repeat(np.arange(len(first)), last - first + 1), len(number))
     return pa.concat_tables([gap_rows(gaps, connections), ends])
+
+
+def prove_nothing(fetches: Ints | Flags, *others: Ints | Flags) -> bool:
+    """Whether a client's numbers prove nothing: it fetches, and a filtered log keeps nothing else of it.
+
+    `others`: whether a request, or any of some, does what the other columns of `REQUEST_SCHEMA` say.
+    """
+    return bool(fetches.any()) and not any(one.any() for one in others)
 
 
 def counted_on(number: Ints, greatest: int) -> Ints:
@@ -108,11 +116,6 @@ class Connections(NamedTuple):
     replicates: Flags
     appends: Flags
     unkept: Flags
-
-    @property
-    def are_mute(self) -> bool:
-        """Whether their numbers prove nothing: the client fetches, and a filtered log keeps nothing else of it."""
-        return bool(self.fetches.any()) and not (self.replicates | self.appends | self.unkept).any()
 
     def are_complete(self) -> Flags:
         """Whether a number that is missing on each must have had a line, even if the log is filtered."""

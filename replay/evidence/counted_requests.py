@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from replay.arrays.columns import differing, numbers, texts
 from replay.arrays.ints import NEVER
@@ -32,6 +31,7 @@ from replay.evidence.client_gaps import (
     gap_rows,
     gaps_together,
     host_gaps,
+    prove_nothing,
 )
 from replay.evidence.client_lives import BELOW_ALL, SETTLED_SCHEMA, TRAITS, Client, Life
 from replay.evidence.client_requests import NAMES, REQUEST_SCHEMA, by_client, host_of
@@ -166,14 +166,12 @@ def was_mute(client: Client) -> bool:
 
 
 def is_mute(client: Client) -> bool:
-    """Whether a client's numbers prove nothing: it fetches, and a filtered log keeps nothing else of it.
+    """Whether a client's numbers prove nothing (`prove_nothing`).
 
     Whether it is so later, too, is seen by its later requests, so none of the earlier ones has to be kept.
     """
-    rows = client.rows
-    tells = pc.or_(pc.or_(rows["replicates"], rows["appends"]), rows["unkept"])
-    may_be = was_mute(client) if client.known else bool(pc.any(rows["fetches"]).as_py())
-    return may_be and not pc.any(tells).as_py()
+    fetches, *others = client.traits
+    return prove_nothing(np.array([was_mute(client)]) if client.known else fetches, *others)
 
 
 def gaps_of(client: Client) -> pa.Table | None:

@@ -18,14 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.arrays.columns import differing, numbers
-from replay.evidence.client_gaps import FAR, GAP_SCHEMA, gaps_in, next_begun
+from replay.evidence.client_gaps import FAR, GAP_SCHEMA, gaps_in, next_begun, prove_nothing
 from replay.evidence.client_requests import NAME, PLACE_SCHEMA, REQUEST_SCHEMA, by_client
 from schemas.model import BOOL, INT32, INT64, STRING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    from replay.arrays.ints import Ints
 
 RUN_SCHEMA: Final = pa.schema(
     [
@@ -79,7 +77,7 @@ def runs_of(requests: pa.Table) -> pa.Table:
         column[order] for column in (broker, name, number, taken, fetches, tells)
     )
     begins = differing(broker, name)
-    is_whole = not are_mute(fetches, tells)
+    is_whole = not prove_nothing(fetches, tells)
     if is_whole:
         begins[1:] |= np.diff(number) > 1
     first = np.flatnonzero(begins)
@@ -100,11 +98,6 @@ def runs_of(requests: pa.Table) -> pa.Table:
     return pa.table(columns, schema=RUN_SCHEMA)
 
 
-def are_mute(fetches: Ints, tells: Ints) -> bool:
-    """Whether a client's numbers prove nothing (`Connections.are_mute`), by what its requests or runs do."""
-    return bool(fetches.any()) and not tells.any()
-
-
 def ends_of_runs(runs: pa.Table) -> pa.Table | None:
     """Runs of one client on one host -> the ends of its connections (`GAP_SCHEMA`).
 
@@ -117,7 +110,7 @@ def ends_of_runs(runs: pa.Table) -> pa.Table | None:
     order = np.lexsort((last_us, last, first, place, broker))
     place, broker, first, last, last_us = (column[order] for column in (place, broker, first, last, last_us))
     begins = np.flatnonzero(differing(broker, place))
-    of_mute = are_mute(*(numbers(runs[name]) for name in ("fetches", "tells")))
+    of_mute = prove_nothing(*(numbers(runs[name]) for name in ("fetches", "tells")))
     if (first < -FAR).any() if of_mute else not pc.all(runs["is_whole"]).as_py():
         return None
     told: dict[str, list[int]] = {"correlation_id": [], "since_us": []}
